@@ -7,6 +7,7 @@ import pkgutil
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import jax
@@ -84,6 +85,18 @@ def test_every_command_that_trains_has_flags_that_there_are():
             if flag in words:
                 del words[words.index(flag) : words.index(flag) + 2]
         recipes.parse(words)
+
+
+def test_completion_knows_commands_and_flags_recipes_and_values():
+    function = re.search(r"^_apformer.*?^}$", (ROOT / "docs/your-own.md").read_text(), re.MULTILINE | re.DOTALL)[0]
+    program = f"""apformer() {{ {sys.executable} -m apformer "$@"; }}
+        {function}
+        for line in neigh --ver "train --recipe te" "train --recipe text --lora_r" "export runs/a --to st"; do
+            COMP_WORDS=(apformer $line) COMP_CWORD=$(wc -w <<<"$line")
+            _apformer apformer "${{COMP_WORDS[-1]}}" "${{COMP_WORDS[-2]}}"; echo $COMPREPLY
+        done"""
+    done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["neighbours", "--version", "text", "--lora_rank", "stablehlo"]
 
 
 def test_all_of_markdown_is_short():

@@ -8,13 +8,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from tyro.conf import Positional
 
 from apformer import files, tasks
 from apformer.analysis import certificate
+from apformer.commands import Run
 from apformer.decoding.bind import Model
 from apformer.errors import NOT_CERTIFIED, UserError, typed
-from apformer.files import FilePath
 from apformer.machine import process
 from apformer.proof import check
 from apformer.report import progress, tables
@@ -43,7 +42,7 @@ class Certify:
         json: Print one JSON object instead of a table.
     """
 
-    run: Positional[FilePath | None] = None
+    run: Run = None
     member: int | None = None
     step: int | None = None
     screen: bool = False

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-from tyro.conf import Positional
 
-from apformer.files import FilePath
+from apformer.commands import Run
 from apformer.flags import parse
 from apformer.layers.leaves import named
 from apformer.report import tables
@@ -26,7 +25,7 @@ class Describe:
         run: Run directory. The default is the latest run.
     """
 
-    run: Positional[FilePath | None] = None
+    run: Run = None
 
 
 def main(args: list[str]) -> None:

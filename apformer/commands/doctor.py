@@ -5,12 +5,13 @@ import os
 import shutil
 import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import jax
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from apformer import files
+from apformer.commands import Run
 from apformer.errors import UserError
 from apformer.files import FilePath
 from apformer.formats import published
@@ -34,8 +35,8 @@ class Doctor:
         json: Print one JSON object.
     """
 
-    run: Positional[FilePath | None] = None
-    folder: Positional[FilePath | None] = None
+    run: Run = None
+    folder: Positional[Annotated[FilePath | None, arg(metavar="[FOLDER]")]] = None
     json: bool = False
 
 

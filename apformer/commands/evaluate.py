@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tyro.conf import Positional
-
 from apformer import files, tasks
+from apformer.commands import Run
 from apformer.errors import UserError
 from apformer.files import FilePath
 from apformer.flags import require
 from apformer.report import figures, progress, tables
-from apformer.runs import directory, language_model
+from apformer.runs import directory, language_model, selection
 from apformer.runs.metrics import diverged, read_metrics, who_diverged
 from apformer.runs.provenance import digest
 from apformer.runs.restore import bind_run, load_params, load_rows, load_settings
@@ -43,7 +42,7 @@ class Evaluate:
         adapter: With --text: folder of low-rank adapters, saved alone, to merge into the model.
     """
 
-    run: Positional[FilePath | None] = None
+    run: Run = None
     member: int | None = None
     json: bool = False
     text: FilePath | None = None
@@ -104,6 +103,9 @@ def evaluate_run(
     params, step, best = load_params(path, settings, member)
     found = _measure(settings, rows, params)
     result, table = {"step": step, "member": best, "parameters_sha256": digest(params)} | found.result, found.table
+    last = selection.steps(path / "checkpoints")[-1]
+    if step < last and settings.training.average == 1:
+        table += f"\nmeasured at step {step:,}, the best checkpoint; the last is of step {last:,}"
     lost = diverged(read_metrics(path))
     if lost:
         result["diverged"], table = lost, f"{table}\n{who_diverged(lost)}"

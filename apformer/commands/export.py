@@ -21,9 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tyro.conf import Positional
-
 from apformer import files, tasks
+from apformer.commands import Run
 from apformer.errors import UserError, typed
 from apformer.files import FilePath
 from apformer.formats import gpt2, peft
@@ -52,7 +51,7 @@ class Export:
         member: Number of a member of a population. The default is the best on validation rows.
     """
 
-    run: Positional[FilePath | None] = None
+    run: Run = None
     to: Literal["safetensors", "stablehlo", "gpt2", "lora", "proof"] = "safetensors"
     out: FilePath | None = None
     member: int | None = None

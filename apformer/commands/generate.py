@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from operator import add
 from typing import Annotated, Any
 
-from tyro.conf import Positional, UseAppendAction, arg
+from tyro.conf import UseAppendAction, arg
 
+from apformer.commands import Run
 from apformer.errors import UserError
 from apformer.files import FilePath
 from apformer.flags import require
@@ -29,7 +30,7 @@ class Generate:
     sees only the tokens that those before it have kept.
     """
 
-    run: Positional[FilePath | None] = None
+    run: Run = None
     """Run directory or GPT-2 folder. The default is the latest run."""
     prompt: Annotated[str | None, arg(help_behavior_hint="(default: a line end)")] = None
     """Text to continue. Where the vocabulary has no line end, the default is its first token."""

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from tyro.conf import Positional
 
 from apformer import files, tasks
 from apformer.analysis import pca
+from apformer.commands import Run
 from apformer.errors import CHECKPOINT, UserError
-from apformer.files import FilePath
 from apformer.layers.leaves import named
 from apformer.report import sections, template
 from apformer.report.sections import attempt
@@ -39,7 +38,7 @@ class Report:
         weights: Put the model into the page. With --no_weights the page shows only measurements, and is small.
     """
 
-    run: Positional[FilePath | None] = None
+    run: Run = None
     member: int | None = None
     weights: bool = True
 

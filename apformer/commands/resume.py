@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import jax
-from tyro.conf import Positional
 
+from apformer.commands import Run
 from apformer.commands.train import go_on
-from apformer.files import FilePath
 from apformer.machine import processes
 from apformer.runs import directory
 
@@ -25,7 +24,7 @@ class Resume:
             number from here on.
     """
 
-    run: Positional[FilePath | None] = None
+    run: Run = None
     step: int | None = None
     steps: int | None = None
 

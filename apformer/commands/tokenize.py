@@ -16,9 +16,9 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from apformer.errors import UserError
 from apformer.files import FilePath
@@ -64,7 +64,7 @@ class Tokenize:
         json: Print one JSON object.
     """
 
-    tokenizer: Positional[FilePath | None] = None
+    tokenizer: Positional[Annotated[FilePath | None, arg(metavar="[TOKENIZER]")]] = None
     text: str | None = None
     file: FilePath | None = None
     cut: bool = False

@@ -92,6 +92,10 @@ def _create(settings: Settings) -> Path:
     if jax.process_index():
         return Path(processes.scratch())
     size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(abstract_state(settings)))
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if size > memory:
+        takes = f"the model and its optimizer take {size / 1e6:,.0f} MB, and this machine has {memory / 1e6:,.0f} MB"
+        raise UserError(f"{takes} of memory: give smaller sizes, such as --d_model, --n_layers or --members")
     return directory.create(where.recipe, where.run_dir, needs=size * (where.keep + 2) + 1e7)
 
 

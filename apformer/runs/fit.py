@@ -48,9 +48,15 @@ def begin(path: Path, settings: Settings, rows: Any, given: Any = None) -> None:
     files.write_json(path / "config.json", config)
     for name, text in task.files(rows).items():
         files.write_text(path / name, text)
-    run, params = settings.training, jax.tree.leaves(abstract_state(settings).params)
-    count = sum(leaf.size for leaf in params) // run.members
-    print(f"{path}: {count:,} parameters, {run.steps:,} steps", file=sys.stderr)
+    run, params = settings.training, abstract_state(settings).params
+
+    def counted(part: Any) -> str:
+        return f"{sum(leaf.size for leaf in jax.tree.leaves(part)) // run.members:,}"
+
+    told = f"{counted(params)} parameters"
+    if hasattr(task, "adapters") and task.adapters(settings):
+        told = f"{counted(params['adapters'])} of {told} trained"
+    print(f"{path}: {told}, {run.steps:,} steps", file=sys.stderr)
 
 
 def initial_state(settings: Settings, given: Any = None) -> TrainState:
@@ -67,7 +73,8 @@ def abstract_state(settings: Settings) -> TrainState:
     """Return the shapes and dtypes of `initial_state(settings)`, as `jax.eval_shape` does: nothing is computed."""
     program, hyper, members = _program(settings), settings.optimizer.hyper(), settings.training.members
     one = jax.eval_shape(partial(_initial, settings=program), settings.training.seed, hyper, None)
-    return one if members == 1 else jax.eval_shape(_stack, [one] * members)
+    several = [members] if members > 1 else []
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((*several, *leaf.shape), leaf.dtype), one)
 
 
 @cache

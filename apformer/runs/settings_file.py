@@ -115,4 +115,5 @@ def check(settings: Settings) -> None:
     longest = tasks.load(settings.task).check(settings)
     most = architecture_of(settings).max_tokens(settings.model)
     if most is not None and most < longest:
-        raise UserError(f"--max_len {most} ends before the longest row: give {longest} or more")
+        less = next((f", or a smaller --{name}" for name in ("context", "longest") if hasattr(settings.data, name)), "")
+        raise UserError(f"--max_len {most} ends before the longest row: give {longest} or more{less}")
