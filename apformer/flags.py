@@ -15,11 +15,12 @@ from apformer.machine import process
 
 # What Python and tyro say of a value, in the user's words.
 _PLAIN = {
-    r".* with base 10: '(.*)'": r"\2 is no whole number",
-    r".*could not convert string to float: '(.*)'": r"\2 is no number",
-    r".* valid parse for arguments: \[(.*)\]": r"\2 are not all whole numbers",
-    r"no type matching .*STR STR.*": "wants two values",
-    r"Expected \d+ values?": "wants a value",
+    r".*?(--\w+): .* with base 10: '(.*)'": r"\1 \2 is no whole number",
+    r".*?(--\w+): .*could not convert string to float: '(.*)'": r"\1 \2 is no number",
+    r".*?(--\w+): .* valid parse for arguments: \['(.*)'\]": r"\1 \2 are not all whole numbers",
+    r".*?(--\w+): .*STR STR.*": r"\1 wants two values",
+    r"[Mm]issing value for argument '(--\w+)'.*": r"\1 wants a value",
+    r"[Ii]nvalid choice '(.*?)' for argument '(--\w+)'\. Expected one of \('(.*?)'\).*": r"\2 \1 is none of \3",
 }
 
 
@@ -180,10 +181,7 @@ def _one_sentence(box: str, program: str) -> str:
     parts = re.split(r"^(?:╭.*|╰.*| *[─-]{8,} *)$", text, flags=re.MULTILINE)
     fault = " ".join(parts[1].split()).rstrip(".") if len(parts) > 1 else "wrong flags"
     for said, plain in _PLAIN.items():
-        fault = re.sub(rf"^.*?(--\w+)\W+{said}$", rf"\1 {plain}", fault)
-    choice = re.match(r"[Ii]nvalid choice '(.*?)' for argument '(--[\w-]+)'\. Expected one of \((.*?)\)", fault)
-    if choice:
-        fault = f"{choice[2]} {choice[1]} is none of {choice[3].replace(chr(39), '')}"
+        fault = re.sub(f"^{said}$", plain, fault).replace("', '", ", ")
     near = re.search(r"^ {4,}(--\w+)", "".join(parts[2:]), re.MULTILINE)
     hint = f"did you mean {near[1]}? " if near and fault.startswith("Unrecognized") else ""
     return f"{fault[0].lower()}{fault[1:]}; {hint}see `{program} --help`"

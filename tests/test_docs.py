@@ -95,8 +95,8 @@ def test_completion_knows_commands_and_flags_recipes_and_values():
             COMP_WORDS=(apformer $line) COMP_CWORD=$(wc -w <<<"$line")
             _apformer apformer "${{COMP_WORDS[-1]}}" "${{COMP_WORDS[-2]}}"; echo $COMPREPLY
         done"""
-    done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["neighbours", "--version", "text", "--lora_rank", "stablehlo"]
+    done = subprocess.check_output(["bash", "-c", program], text=True)
+    assert done.split() == ["neighbours", "--version", "text", "--lora_rank", "stablehlo"]
 
 
 def test_all_of_markdown_is_short():

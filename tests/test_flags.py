@@ -114,7 +114,7 @@ def test_what_is_not_given_stays_as_the_default_has_it():
         (["--dropout", "much"], "^--dropout much is no number"),
         (["--d_model"], "^--d_model wants a value"),
         (["--pair", "a"], "^--pair wants two values"),
-        (["--few", "1", "x"], "^--few '1', 'x' are not all whole numbers"),
+        (["--few", "1", "x"], "^--few 1, x are not all whole numbers"),
         (["--mode", "fsat"], "^--mode fsat is none of slow, fast;"),
         (["--d_model", "3"], "d_model 3 is odd"),
     ],
@@ -128,14 +128,6 @@ def test_a_fault_is_one_sentence(args, pattern, width, encoding, monkeypatch):
         parse(*args)
     assert re.fullmatch(r"[^\n│╭─]+; .*see `apformer test --help`", str(caught.value))
     assert out.tell() == err.tell() == 0
-
-
-def test_help_lists_the_flags(capsys):
-    with pytest.raises(SystemExit) as done:
-        parse("--help")
-    assert not done.value.code
-    out, _ = capsys.readouterr()
-    assert "--d_model" in out and "Width." in out and "apformer test" in out
 
 
 @pytest.mark.parametrize("words", (["--compilation_cache", "F"], ["--compilation-cache=F"]))
