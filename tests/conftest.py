@@ -150,6 +150,17 @@ def made_run(tmp_path_factory):
     return cache(make)
 
 
+@pytest.fixture(scope="session")
+def rows_file(tmp_path_factory):
+    """A text file of 300 progressions of small_runs.ROWS."""
+    from apformer.tasks.progressions import generator, text_file
+    from tests.helpers.small_runs import ROWS
+
+    path = tmp_path_factory.mktemp("data") / "rows.txt"
+    text_file.write(path, generator.draw(jax.random.key(9), ROWS, 300), ROWS.digits)
+    return path
+
+
 @pytest.fixture
 def without_figures(monkeypatch):
     """Evaluations keep no figures, where these are not tested: to draw them takes most of an evaluation's time."""

@@ -29,6 +29,10 @@ FLAGS = f"{TINY} --window 5 --learning_rate 1e-3,1e-2 --members 2 --seed 3".spli
 FOLDER = "01"
 
 
+def main(path, *more):
+    sweep.main([*FLAGS, "--run_dir", str(path), *more])
+
+
 @pytest.fixture
 def quick(monkeypatch, without_pictures):
     monkeypatch.setattr(task, "VALIDATION_ROWS", 32)
@@ -40,7 +44,7 @@ def whole(tmp_path_factory):
     path = tmp_path_factory.mktemp("sweep") / "whole"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(task, "VALIDATION_ROWS", 32)
-        sweep.main([*FLAGS, "--run_dir", str(path)])
+        main(path)
     return path
 
 
@@ -151,11 +155,11 @@ def test_a_sweep_that_was_stopped_ends_like_one_that_was_not(whole, quick, tmp_p
 
     monkeypatch.setattr(fit, "run_steps", stopped)
     with pytest.raises(SystemExit) as stop:
-        sweep.main([*FLAGS, "--run_dir", str(path)])
+        main(path)
     assert stop.value.code == 130 and selection.steps(path / FOLDER / "checkpoints") == [4]
     assert read(path)["members"] == [] and f"the same flags with --run_dir {path} go on" in capsys.readouterr().err
     monkeypatch.setattr(fit, "run_steps", steps)
-    sweep.main(["--run_dir", str(path), *FLAGS])
+    main(path)
     assert read(path) == read(whole)
     assert bits(last_state(path / FOLDER)) == bits(last_state(whole / FOLDER))
 
@@ -164,11 +168,11 @@ def test_what_is_measured_is_not_measured_again(whole, quick, tmp_path, monkeypa
     path = shutil.copytree(whole, tmp_path / "copy")
     result = read_json(path / "sweep.json")
     write_json(path / "sweep.json", result | {"members": []})
-    sweep.main([*FLAGS, "--run_dir", str(path)])  # of its last checkpoint
+    main(path)  # of its last checkpoint
     assert read(path) == read(whole)
     monkeypatch.setattr(sweep, "train", None)
     before = (path / "sweep.json").read_bytes()
-    sweep.main([*FLAGS, "--run_dir", str(path)])
+    main(path)
     assert (path / "sweep.json").read_bytes() == before
 
 
@@ -177,14 +181,14 @@ def test_damaged_records_are_named_and_left_as_they_are(whole, tmp_path):
     before = json.dumps(read_json(path / "sweep.json") | {"members": 4})
     (path / "sweep.json").write_text(before)
     with refused(CHECKPOINT, "sweep.json is damaged: restore it from a copy"):
-        sweep.main([*FLAGS, "--run_dir", str(path)])
+        main(path)
     assert (path / "sweep.json").read_text() == before
 
 
 def test_a_directory_of_other_flags_is_refused_and_left_as_it_is(whole, tmp_path):
     before = {file: file.read_bytes() for file in whole.rglob("*") if file.is_file() and file.name != ".lock"}
     with refused(USAGE, "whole is of other flags .*--members 2.* give another --run_dir"):
-        sweep.main([*FLAGS, "--run_dir", str(whole), "--steps", "8"])
+        main(whole, "--steps", "8")
     assert before == {file: file.read_bytes() for file in before}
     # A default that has changed since leaves the flags alike and the settings not.
     copy = shutil.copytree(whole, tmp_path / "copy")
@@ -193,7 +197,7 @@ def test_a_directory_of_other_flags_is_refused_and_left_as_it_is(whole, tmp_path
     write_json(copy / FOLDER / "config.json", config)
     write_json(copy / "sweep.json", result | {"members": []})
     with pytest.raises(UserError, match="01 was trained with other settings"):
-        sweep.main([*FLAGS, "--run_dir", str(copy)])
+        main(copy)
 
 
 @pytest.mark.usefixtures("without_pictures")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from functools import partial
 
 import jax
 import numpy as np
@@ -14,27 +15,14 @@ from apformer.commands import train as experiment
 from apformer.errors import CHECKPOINT, USAGE, UserError
 from apformer.runs import checkpoint, fit, recipes, restore, selection, settings_file
 from apformer.runs import metrics as log
-from apformer.settings import Settings, Training
-from apformer.tasks.progressions import Options, generator, text_file
 from apformer.tasks.progressions import training as task
 from tests.helpers.refusals import refused
+from tests.helpers.small_runs import on_rows
 
 pytestmark = pytest.mark.long
 
-DATA_CFG = generator.Config(digits=2, max_difference=30, max_terms=6)
 MODEL = model.Config(d_model=16, n_layers=2, n_heads=2, position="relative", window=7, dropout=0.1)
-
-
-def settings(**changes):
-    options = {"test_sequences": 40} | {name: changes.pop(name) for name in [*changes] if hasattr(Options, name)}
-    return Settings("progressions", "model", Training(**changes), MODEL, DATA_CFG, Options(**options))
-
-
-@pytest.fixture(scope="module")
-def rows_file(tmp_path_factory):
-    path = tmp_path_factory.mktemp("data") / "rows.txt"
-    text_file.write(path, generator.draw(jax.random.key(9), DATA_CFG, 300), 2)
-    return path
+settings = partial(on_rows, MODEL)
 
 
 def make_run(path, settings, scores, validation=None):

@@ -55,6 +55,12 @@ def run(path, **changes):
     return path, path / "checkpoints"
 
 
+def kept(path, sign=1):
+    """(settings, directory) of a run whose weights are right everywhere, or with the other sign wrong."""
+    settings = dataclasses.replace(SETTINGS, training=Training(steps=1, run_dir=str(path)))
+    return settings, train.keep(settings, jax.tree.map(lambda leaf: sign * leaf, circuit.params(2)))
+
+
 def test_training_ends_at_the_first_certificate(exact, tmp_path, monkeypatch, capsys):
     asked, certify_run = [], certify.certify_run
 
@@ -139,8 +145,7 @@ def test_too_many_contexts_are_asked_once(exact, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("screened", "judge"), [(0, (certificate, "screened")), (2**20, (check, "judged"))])
 def test_in_haste_errors_end_it_and_contexts_are_named(tmp_path, monkeypatch, screened, judge):
-    settings = dataclasses.replace(SETTINGS, training=Training(steps=1, run_dir=str(tmp_path / "run")))
-    path = train.keep(settings, jax.tree.map(lambda leaf: -leaf, circuit.params(2)))
+    settings, path = kept(tmp_path / "run", sign=-1)
     monkeypatch.setattr(rows, "SLICE", 600)
     monkeypatch.setattr(certify, "SCREENED", screened)
     asked, right = [], getattr(*judge)
@@ -162,16 +167,14 @@ def test_a_margin_that_numpy_does_not_prove_is_no_certificate_and_leaves_nothing
 
     monkeypatch.setattr(check.rounding, "judge", judge)
     monkeypatch.setattr(certify, "SCREENED", screened)
-    settings = dataclasses.replace(SETTINGS, training=Training(steps=1, run_dir=str(tmp_path / "run")))
-    path = train.keep(settings, circuit.params(2))
+    settings, path = kept(tmp_path / "run")
     found = certify.certify_run(path, settings, hasty=True)
     assert not found["certified"] and min(context["margin"] for context in found["missed"]) > 0
     assert not list(path.glob("certificate*"))
 
 
 def test_in_haste_a_model_that_numpy_does_not_compute_is_screened(tmp_path, capsys, monkeypatch):
-    settings = dataclasses.replace(SETTINGS, training=Training(steps=1, run_dir=str(tmp_path / "run")))
-    path = train.keep(settings, circuit.params(2))
+    settings, path = kept(tmp_path / "run")
     monkeypatch.setattr(contexts, "fault", lambda data, cfg: "it is another")
     found = certify.certify_run(path, settings, hasty=True)
     assert found["screened"] and not found["certified"]

@@ -89,6 +89,12 @@ def close(actual, expected, relative):
     np.testing.assert_allclose(actual, expected, rtol=0, atol=relative * np.abs(expected).max())
 
 
+def rows_close(rows, whole):
+    """Each row, of a length of its own, is the beginning of that of the whole."""
+    for row, expected in zip(rows, whole, strict=True):
+        np.testing.assert_allclose(row, expected[: len(row)], rtol=0, atol=1e-5 * np.abs(whole).max())
+
+
 def circuit_run(path, data):
     """A run directory whose checkpoint holds the circuit for data.digits digits."""
     training = Training(steps=1, run_dir=str(path))

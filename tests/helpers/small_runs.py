@@ -11,11 +11,19 @@ from apformer.tasks import progressions, text, translation
 
 MODEL = model.Config(d_model=8, n_heads=2, n_layers=2, d_ff=8, position="relative", window=6, attention_sink=True)
 DATA = progressions.Config(max_terms=6, max_difference=120)
+ROWS = progressions.Config(digits=2, max_difference=30, max_terms=6)
 SENTENCES = translation.Config(from_language="figures", to_language="en", largest=400, numbers=200, byte_pairs=300)
 TRANSLATOR = seq2seq.Config(
     d_model=8, n_heads=2, n_encoder_layers=2, n_decoder_layers=1, d_ff=8, norm_position="pre", final_norm=True
 )
 TEXT = "".join(f"the {k} bottles of ale stand on wall {k % 7}.\n" for k in range(99))
+
+
+def on_rows(cfg, **changes):
+    """The settings of a decoder on ROWS, with changes of training and of the options of the task."""
+    own = {name: changes.pop(name) for name in [*changes] if hasattr(progressions.Options, name)}
+    options = progressions.Options(**{"test_sequences": 40} | own)
+    return Settings("progressions", "model", Training(**changes), cfg, ROWS, options)
 
 
 def settings_of(task, architecture, cfg, data, options, **training):

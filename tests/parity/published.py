@@ -3,10 +3,13 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import torch
+import pytest
 
 from apformer import model
 from apformer.decoding.generate import generate
+
+torch = pytest.importorskip("torch", reason="parity needs PyTorch: pip install -e '.[parity]'")
+transformers = pytest.importorskip("transformers", reason="parity needs transformers: pip install -e '.[parity]'")
 
 
 def logits_of(theirs, tokens_BT):

@@ -15,10 +15,8 @@ from apformer import model
 from apformer.formats import gpt2
 from apformer.tokenizers import pretrained
 from tests.helpers.own_process import python
-
-torch = pytest.importorskip("torch", reason="parity needs PyTorch: pip install -e '.[parity]'")
-transformers = pytest.importorskip("transformers", reason="parity needs transformers: pip install -e '.[parity]'")
-from tests.parity import published  # noqa: E402
+from tests.parity import published
+from tests.parity.published import torch, transformers
 
 pytestmark = pytest.mark.parity
 

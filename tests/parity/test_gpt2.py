@@ -12,10 +12,8 @@ from apformer import model
 from apformer.formats import gpt2, gpt2_tensors
 from apformer.loss import cross_entropy
 from tests.helpers.small_models import apply
-
-torch = pytest.importorskip("torch", reason="parity needs PyTorch: pip install -e '.[parity]'")
-transformers = pytest.importorskip("transformers", reason="parity needs transformers: pip install -e '.[parity]'")
-from tests.parity import published, reference  # noqa: E402
+from tests.parity import published, reference
+from tests.parity.published import torch, transformers
 
 pytestmark = pytest.mark.parity
 

@@ -12,12 +12,11 @@ from apformer.errors import UserError
 from apformer.files import read_json, write_json
 from apformer.formats import gpt2
 from apformer.runs import language_model
+from tests.parity import published
+from tests.parity.published import torch, transformers
 
-torch = pytest.importorskip("torch", reason="parity needs PyTorch: pip install -e '.[parity]'")
-transformers = pytest.importorskip("transformers", reason="parity needs transformers: pip install -e '.[parity]'")
 tokenizers = pytest.importorskip("tokenizers", reason="parity needs tokenizers: pip install -e '.[parity]'")
 peft = pytest.importorskip("peft", reason="parity needs peft: pip install -e '.[parity]'")
-from tests.parity import published  # noqa: E402
 
 pytestmark = [pytest.mark.parity, pytest.mark.filterwarnings("ignore::FutureWarning")]  # of peft
 

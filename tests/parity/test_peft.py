@@ -10,11 +10,10 @@ import pytest
 from apformer import model
 from apformer.formats import gpt2, peft
 from apformer.tasks.text import lora
+from tests.parity import published
+from tests.parity.published import torch, transformers
 
-torch = pytest.importorskip("torch", reason="parity needs PyTorch: pip install -e '.[parity]'")
-transformers = pytest.importorskip("transformers", reason="parity needs transformers: pip install -e '.[parity]'")
 theirs_peft = pytest.importorskip("peft", reason="parity needs peft: pip install -e '.[parity]'")
-from tests.parity import published  # noqa: E402
 
 pytestmark = [
     pytest.mark.parity,

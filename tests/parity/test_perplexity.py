@@ -8,9 +8,7 @@ from apformer import model
 from apformer.decoding.bind import bind
 from apformer.formats import gpt2
 from apformer.tasks.text import perplexity
-
-torch = pytest.importorskip("torch", reason="parity needs PyTorch: pip install -e '.[parity]'")
-transformers = pytest.importorskip("transformers", reason="parity needs transformers: pip install -e '.[parity]'")
+from tests.parity.published import torch, transformers
 
 pytestmark = pytest.mark.parity
 

@@ -5,9 +5,7 @@ import numpy as np
 import pytest
 
 from apformer.decoding.generate import Sampling, scores
-
-torch = pytest.importorskip("torch", reason="parity needs PyTorch: pip install -e '.[parity]'")
-transformers = pytest.importorskip("transformers", reason="parity needs transformers: pip install -e '.[parity]'")
+from tests.parity.published import torch, transformers
 
 pytestmark = pytest.mark.parity
 

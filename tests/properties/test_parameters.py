@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from apformer import model, recurrent, word2vec
+from apformer import model, recurrent, seq2seq, word2vec
 from apformer.layers.position import fire
 from tests.helpers.small_models import V, names, shapes, small
 
@@ -60,6 +60,12 @@ BLOCK = {
     "embedding/table": (11, 6),
 }
 HEAD = {"head/output/bias": (11,), "head/output/weight": (6, 11)}
+
+
+def without(word):
+    return {name: shape for name, shape in (BLOCK | HEAD).items() if word not in name}
+
+
 GPT2 = small(
     position="learned",
     tie_embeddings=True,
@@ -99,28 +105,14 @@ TREES = {
         | {"blocks/attention/fire/down": (2, 4, 3), "blocks/attention/fire/down_bias": (2, 3)},
     ),
     "none": (small(position="none"), BLOCK | HEAD),
-    "one norm": (
-        small(feedforward_norm=False),
-        {name: shape for name, shape in (BLOCK | HEAD).items() if "feedforward_norm" not in name},
-    ),
+    "one norm": (small(feedforward_norm=False), without("feedforward_norm")),
     "tied, with a bias": (small(tie_embeddings=True), BLOCK | {"head/bias": (11,)}),
     "sink": (small(attention_sink=True), BLOCK | HEAD | {"blocks/attention/sink": (2, 3)}),
     "cosine": (small(similarity="cosine"), BLOCK | HEAD | {"blocks/attention/gain": (2, 3)}),
     "additive": (small(similarity="additive"), BLOCK | HEAD | {"blocks/attention/vector": (2, 3, 2)}),
-    "no feed-forward": (
-        small(feedforward=False),
-        {name: shape for name, shape in (BLOCK | HEAD).items() if "feedforward" not in name},
-    ),
-    "RMSNorm": (
-        small(norm="rms", final_norm=True),
-        {name: shape for name, shape in BLOCK.items() if not name.endswith("norm/bias")}
-        | HEAD
-        | {"final_norm/scale": (6,)},
-    ),
-    "no norm": (
-        small(norm="none"),
-        {name: shape for name, shape in BLOCK.items() if "norm" not in name} | HEAD,
-    ),
+    "no feed-forward": (small(feedforward=False), without("feedforward")),
+    "RMSNorm": (small(norm="rms", final_norm=True), without("norm/bias") | {"final_norm/scale": (6,)}),
+    "no norm": (small(norm="none"), without("norm")),
 }
 
 
@@ -176,6 +168,11 @@ def test_a_config_that_cannot_be_is_refused(changes, named):
         (recurrent, {"cell": "transformer"}, "cell transformer is none of rnn, gru, lstm"),
         (recurrent, {"vocab_size": "11"}, "vocab_size .11. is no whole number"),
         (recurrent, {"dropout": 1.0}, "dropout 1.0"),
+        (seq2seq, {"d_model": 7}, "d_model 7 is not a multiple of n_heads 8"),
+        (seq2seq, {"n_encoder_layers": 0}, "n_encoder_layers 0"),
+        (seq2seq, {"source_vocab_size": 13, "share_embeddings": True}, "sizes 13 and 37000 differ"),
+        (seq2seq, {"position": "alibi"}, "position alibi is none of sinusoidal, learned, rotary"),
+        (seq2seq, {"similarity": "geometric"}, "similarity geometric"),
         (word2vec, {"variant": "glove"}, "variant glove is none of cbow, skip_gram"),
         (word2vec, {"negatives": 0}, "negatives 0 is no whole number"),
     ],

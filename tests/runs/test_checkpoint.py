@@ -152,9 +152,14 @@ def two(tmp_path_factory):
     return folder
 
 
+@pytest.fixture
+def folder(two, tmp_path):
+    return shutil.copytree(two, tmp_path / "run" / "checkpoints")
+
+
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damage_is_found_and_the_checkpoint_before_is_loaded(two, tmp_path, damage, capfd):
-    folder, target = shutil.copytree(two, tmp_path / "run" / "checkpoints"), abstract(make_state())
+def test_damage_is_found_and_the_checkpoint_before_is_loaded(folder, damage, capfd):
+    target = abstract(make_state())
     DAMAGES[damage](folder / "2")
     remedy = ": `apformer resume [^ ]*/run` sets it aside and goes on from the newest that is sound, or restore it"
     with refused(errors.CHECKPOINT, r"2 is damaged \(.*\)" + remedy):
@@ -167,8 +172,7 @@ def test_damage_is_found_and_the_checkpoint_before_is_loaded(two, tmp_path, dama
     assert sorted(os.listdir(folder)) == ["1", "2.corrupt"]
 
 
-def test_what_may_have_been_the_best_is_named_and_never_passed_over(two, tmp_path, capfd):
-    folder = shutil.copytree(two, tmp_path / "run" / "checkpoints")
+def test_what_may_have_been_the_best_is_named_and_never_passed_over(folder, capfd):
     flip(folder / "1" / FACTS)
     sentence = r"1 is damaged \(facts.json is not as it was written\): `apformer resume .*` sets it aside"
     with refused(errors.CHECKPOINT, sentence):
@@ -179,8 +183,7 @@ def test_what_may_have_been_the_best_is_named_and_never_passed_over(two, tmp_pat
     assert capfd.readouterr().err.endswith("renamed to 1.corrupt\n")
 
 
-def test_a_checkpoint_of_apformer_0_3_is_loaded_and_gone_on_from(two, tmp_path):
-    folder = shutil.copytree(two, tmp_path / "run" / "checkpoints")
+def test_a_checkpoint_of_apformer_0_3_is_loaded_and_gone_on_from(folder):
     for path in (folder / "1", folder / "2"):  # as it lay there: the arrays by name, and more facts in another place
         _, arrays = checkpoint.describe(0, make_state(int(path.name)))
         shutil.rmtree(path / "state")
@@ -217,8 +220,8 @@ def test_a_state_of_another_model_is_refused_with_the_difference(two, change, di
     assert selection.steps(two) == [1, 2]
 
 
-def test_a_checkpoint_that_is_removed_while_it_is_read_is_not_called_damaged(two, tmp_path, monkeypatch, capsys):
-    folder, read_facts = shutil.copytree(two, tmp_path / "run" / "checkpoints"), selection.read_facts
+def test_a_checkpoint_that_is_removed_while_it_is_read_is_not_called_damaged(folder, monkeypatch, capsys):
+    read_facts = selection.read_facts
 
     def late(path):
         """Remove it, and put a later step there, as the process that trains does meanwhile."""
@@ -246,9 +249,7 @@ def test_params_that_are_not_finite_are_not_saved_nor_an_optimizer_state_of_nan(
     assert selection.steps(tmp_path) == [1]
 
 
-def test_a_disk_that_is_full_is_one_sentence_and_costs_no_older_checkpoint(two, tmp_path, monkeypatch):
-    folder = shutil.copytree(two, tmp_path / "run" / "checkpoints")
-
+def test_a_disk_that_is_full_is_one_sentence_and_costs_no_older_checkpoint(folder, monkeypatch):
     def full(path):
         if "orbax-checkpoint-tmp" in str(path):
             raise OSError(errno.ENOSPC, "No space left on device")
@@ -267,9 +268,7 @@ def test_a_disk_that_is_full_is_one_sentence_and_costs_no_older_checkpoint(two, 
     assert os.listdir(folder) == ["4"]
 
 
-def test_a_disk_that_fails_while_a_checkpoint_is_read_costs_no_checkpoint(two, tmp_path, monkeypatch):
-    folder = shutil.copytree(two, tmp_path / "run" / "checkpoints")
-
+def test_a_disk_that_fails_while_a_checkpoint_is_read_costs_no_checkpoint(folder, monkeypatch):
     def restore(*_):
         raise ValueError("UNKNOWN: Error opening ...: Input/output error [os_error_code='5']\nmore")
 

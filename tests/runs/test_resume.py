@@ -18,9 +18,10 @@ from apformer.errors import CHECKPOINT, NON_FINITE, USAGE, UserError
 from apformer.optimizer import Config as Optimizer
 from apformer.runs import checkpoint, directory, fit, metrics, restore, selection, settings_file
 from apformer.settings import Settings, Training
-from apformer.tasks.progressions import Options, generator, text_file, training
+from apformer.tasks.progressions import Options, training
 from tests.helpers.refusals import refused
 from tests.helpers.small_models import bits
+from tests.helpers.small_runs import ROWS
 from tests.runs.test_checkpoint import flip, largest
 
 pytestmark = pytest.mark.long
@@ -30,7 +31,7 @@ SETTINGS = Settings(
     "model",
     Training(steps=28, batch_size=8, log_every=2, save_every=4, keep=10, ema=0.9),
     model.Config(d_model=16, n_layers=2, n_heads=2, position="relative", window=7, dropout=0.1),
-    generator.Config(digits=2, max_difference=30, max_terms=6),
+    ROWS,
     Options(),
     Optimizer(learning_rate=0.01, warmup_steps=5, weight_decay=0.1),
 )
@@ -61,27 +62,31 @@ def train(settings, path):
     return path
 
 
-def dataset(folder):
-    """A text file of 200 progressions."""
-    rows = generator.draw(jax.random.key(9), SETTINGS.data, 200)
-    text_file.write(folder / "rows.txt", rows, SETTINGS.data.digits)
-    return str(folder / "rows.txt")
+def go_on(path, *args, **flags):
+    resume.resume(resume.Resume(str(path), *args, **flags))
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def whole(tmp_path_factory, rows_file):
     """{source: (settings, run directory, final bits)} of uninterrupted runs."""
     found = {}
 
     def make(source, only_train):
         if source not in found:
             folder = tmp_path_factory.mktemp(source)
-            options = Options(dataset=dataset(folder) if source == "file" else None)
+            options = Options(dataset=str(rows_file) if source == "file" else None)
             settings = dataclasses.replace(SETTINGS, options=options)
             found[source] = train(settings, folder / "run"), bits(only_train[-1])
         return found[source]
 
     return make
+
+
+@pytest.fixture
+def copied(whole, only_train, tmp_path):
+    """The uninterrupted run on sampled rows: (its directory, final bits, a copy of the directory)."""
+    path, end = whole("sampler", only_train)
+    return path, end, shutil.copytree(path, tmp_path / "run")
 
 
 def damage(path, step):
@@ -96,15 +101,15 @@ def test_every_saved_step_leads_to_the_same_end(source, whole, only_train, tmp_p
     monkeypatch.setattr(fit, "Checkpoints", MagicMock())  # to save takes longer than to train
     copy = shutil.copytree(path, tmp_path / "run")
     for step in reversed(saved if source == "sampler" else saved[2:3]):  # what comes after the step is forgotten
-        resume.resume(resume.Resume(str(copy), step))
+        go_on(copy, step)
         assert bits(only_train[-1]) == end, f"from step {step}"
         assert records(copy) == records(path), f"from step {step}"
         assert selection.steps(copy / "checkpoints") == [s for s in saved if s <= step]
 
 
-def test_a_run_goes_on_from_the_newest_sound_checkpoint_to_the_same_end(whole, only_train, tmp_path, capsys):
-    path, end = whole("sampler", only_train)
-    copy, saved = shutil.copytree(path, tmp_path / "run"), selection.steps(path / "checkpoints")
+def test_a_run_goes_on_from_the_newest_sound_checkpoint_to_the_same_end(copied, only_train, capsys):
+    path, end, copy = copied
+    saved = selection.steps(path / "checkpoints")
     damage(copy, saved[-1])
     (copy / "checkpoints" / str(saved[-2]) / selection.FILE).unlink()
     (copy / "checkpoints" / "30.orbax-checkpoint-tmp").mkdir()
@@ -140,11 +145,11 @@ def test_two_stops_change_nothing(whole, only_train, tmp_path, monkeypatch):
     assert selection.steps(tmp_path / "run" / "checkpoints") == [4, 8, 12, 14]
     stop_at(26)
     with pytest.raises(SystemExit):
-        resume.resume(resume.Resume(str(tmp_path / "run")))
+        go_on(tmp_path / "run")
     folder = tmp_path / "run" / "checkpoints"
     assert selection.steps(folder) == [4, 8, 12, 16, 20, 24, 26]
     assert selection.best(selection.read_all(folder)) != 26  # what is saved at a stop does not compete for the best
-    resume.resume(resume.Resume(str(tmp_path / "run")))
+    go_on(tmp_path / "run")
     assert bits(only_train[-1]) == end and records(tmp_path / "run") == records(path)
     assert selection.steps(folder) == selection.steps(path / "checkpoints")
 
@@ -179,7 +184,7 @@ def test_a_stop_while_a_proof_is_asked_for_leaves_the_run_to_be_resumed(only_tra
     with pytest.raises(SystemExit) as stopped:
         train(SETTINGS, tmp_path / "run")
     assert stopped.value.code == 143 and asked == [4] == selection.steps(tmp_path / "run" / "checkpoints")
-    resume.resume(resume.Resume(str(tmp_path / "run")))
+    go_on(tmp_path / "run")
     assert asked == [4, *range(4, 29, 4)] and int(only_train[-1].step) == 28
 
 
@@ -188,13 +193,12 @@ def test_members_resume_with_the_population(only_train, tmp_path):
     population = only_train[-1]
     copy = shutil.copytree(path, tmp_path / "copy")
     damage(copy, 28)
-    resume.resume(resume.Resume(str(copy)))  # from 20
+    go_on(copy)  # from 20
     assert bits(only_train[-1]) == bits(population) and records(copy) == records(path)
 
 
-def test_numbers_that_are_not_finite_end_the_run_and_spare_its_checkpoints(whole, only_train, tmp_path):
-    path, _ = whole("sampler", only_train)
-    copy = shutil.copytree(path, tmp_path / "run")
+def test_numbers_that_are_not_finite_end_the_run_and_spare_its_checkpoints(copied):
+    path, _, copy = copied
     abstract = fit.abstract_state(SETTINGS)
     _, state = checkpoint.load(copy / "checkpoints", abstract, 12)
     directory.forget_after(copy, 12)
@@ -220,9 +224,8 @@ def test_one_call_starts_a_run_and_goes_on_with_it(whole, only_train, tmp_path, 
     assert bits(only_train[-1]) == end and records(tmp_path / "run") == records(path)
 
 
-def test_a_run_stopped_before_its_first_checkpoint_begins_anew(whole, only_train, tmp_path, capsys):
-    path, end = whole("sampler", only_train)
-    copy = shutil.copytree(path, tmp_path / "run")
+def test_a_run_stopped_before_its_first_checkpoint_begins_anew(copied, only_train, capsys):
+    path, end, copy = copied
     shutil.rmtree(copy / "checkpoints")
     experiment.train_or_resume(with_training(run_dir=str(copy)))
     assert bits(only_train[-1]) == end and records(copy) == records(path)
@@ -234,46 +237,43 @@ def test_a_run_stopped_before_its_first_checkpoint_begins_anew(whole, only_train
     assert selection.steps(copy / "checkpoints") == selection.steps(path / "checkpoints")
 
 
-def test_a_run_is_trained_further(whole, only_train, tmp_path, monkeypatch):
-    path, end = whole("sampler", only_train)
-    copy = shutil.copytree(path, tmp_path / "run")
+def test_a_run_is_trained_further(copied, only_train, tmp_path):
+    path, _, copy = copied
     for steps, said in ((28, "--steps 28 is out of range: give more than 28"), (2**31, "out of range")):
         with pytest.raises(UserError, match=said):
-            resume.resume(resume.Resume(str(copy), steps=steps))
-    resume.resume(resume.Resume(str(copy), steps=32))
+            go_on(copy, steps=steps)
+    go_on(copy, steps=32)
     assert int(only_train[-1].step) == 32 == settings_file.read(copy).training.steps
     assert [line["step"] for line in records(copy)] == [*range(2, 33, 2)] and records(copy)[:14] == records(path)
     odd = train(with_training(steps=5), tmp_path / "odd")
     with refused(USAGE, "step 5 is no multiple of --log_every 2, .*: add --step 4"):
-        resume.resume(resume.Resume(str(odd), steps=9))
-    resume.resume(resume.Resume(str(odd), 4, 9))
+        go_on(odd, steps=9)
+    go_on(odd, 4, 9)
     assert [line["step"] for line in records(odd)] == [2, 4, 6, 8, 9]
 
 
-def test_a_run_whose_checkpoints_are_all_damaged_does_not_begin_anew(whole, only_train, tmp_path):
-    path, _ = whole("sampler", only_train)
-    copy = shutil.copytree(path, tmp_path / "run")
+def test_a_run_whose_checkpoints_are_all_damaged_does_not_begin_anew(copied):
+    *_, copy = copied
     lines = records(copy)
     for step in selection.steps(copy / "checkpoints"):
         damage(copy, step)
     for _ in range(2):
         with refused(CHECKPOINT, "holds no valid checkpoint: restore one from a copy"):
-            resume.resume(resume.Resume(str(copy)))
+            go_on(copy)
         assert records(copy) == lines
 
 
-def test_what_was_found_of_a_checkpoint_that_is_gone_goes_with_it(whole, only_train, tmp_path, monkeypatch, capsys):
-    path, _ = whole("sampler", only_train)
-    copy = shutil.copytree(path, tmp_path / "run")
+def test_what_was_found_of_a_checkpoint_that_is_gone_goes_with_it(copied, monkeypatch, capsys):
+    *_, copy = copied
     monkeypatch.setattr(experiment, "finish", lambda *_: None)
     files.write_json(copy / "evaluation.json", {"step": 28})
     files.write_json(copy / "certificate.json", {"step": 24})
     shutil.rmtree(copy / "checkpoints" / "28")
-    resume.resume(resume.Resume(str(copy)))
+    go_on(copy)
     assert "resumed at step 24 of 28" in capsys.readouterr().err
     assert not (copy / "evaluation.json").exists() and files.read_json(copy / "certificate.json") == {"step": 24}
     (copy / "certificate.json").write_text("{torn")
-    resume.resume(resume.Resume(str(copy)))
+    go_on(copy)
     assert not (copy / "certificate.json").exists()
 
 
@@ -312,19 +312,18 @@ def test_a_run_of_other_settings_is_not_gone_on_with(whole, only_train):
 
 
 @pytest.mark.parametrize("lost", (slice(5, 6), slice(0, None)))
-def test_lines_of_metrics_that_a_disk_has_lost_are_missed(whole, only_train, tmp_path, capsys, lost):
-    path, end = whole("sampler", only_train)
-    copy = shutil.copytree(path, tmp_path / "run")
+def test_lines_of_metrics_that_a_disk_has_lost_are_missed(copied, only_train, capsys, lost):
+    path, end, copy = copied
     lines = (copy / "metrics.jsonl").read_text().splitlines(keepends=True)
     first = 2 * (1 + lost.start)
     del lines[lost]
     (copy / "metrics.jsonl").write_text("".join(lines))
     if not lines:
         (copy / "metrics.jsonl").unlink()
-    resume.resume(resume.Resume(str(copy)))
+    go_on(copy)
     remedy = "restore it from a copy" if first == 2 else f"`apformer resume {copy} --step"  # where one was saved before
     assert f"metrics.jsonl has lost lines, the first of step {first}: {remedy}" in capsys.readouterr().err
     assert bits(only_train[-1]) == end
-    resume.resume(resume.Resume(str(copy), 4))
+    go_on(copy, 4)
     after = [record for record in records(copy) if record["step"] > 4]
     assert after == records(path)[2:]

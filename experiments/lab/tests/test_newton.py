@@ -7,6 +7,8 @@ import numpy as np
 from apformer import loss, train
 from apformer_lab import newton
 
+START = train.TrainState(jnp.int32(0), None, {"w": jnp.zeros(3)}, None, {})
+
 
 def two_classes(rows, seed=0):
     """Rows of features, and +1 or -1, which no plane separates."""
@@ -53,8 +55,7 @@ def test_a_few_steps_end_at_the_minimum_and_none_is_worse():
     for _ in range(20):
         w_D = w_D + damped(w_D, x_BD, y_B, 0.0)
     step = jax.jit(newton.make_train_step(nats_fn, loss_fn, 40))
-    state = train.TrainState(jnp.int32(0), None, {"w": jnp.zeros(3)}, None, {})
-    losses = [np.log(2)]
+    state, losses = START, [np.log(2)]
     for _ in range(6):
         state, metrics = step(state, batch)
         losses.append(float(metrics["loss"]))
@@ -67,22 +68,20 @@ def test_where_no_damping_helps_nothing_moves():
         return jnp.where(params["w"].sum() == 0, nats_fn(params, batch)[0], jnp.nan), nats_fn(params, batch)[1]
 
     batch = tuple(map(jnp.float32, two_classes(8)))
-    state = train.TrainState(jnp.int32(0), None, {"w": jnp.zeros(3)}, None, {})
-    state, _ = jax.jit(newton.make_train_step(nonsense, loss_fn, 8))(state, batch)
+    state, _ = jax.jit(newton.make_train_step(nonsense, loss_fn, 8))(START, batch)
     np.testing.assert_array_equal(state.params["w"], np.zeros(3))
 
 
 def test_rows_count_as_long_as_their_costly_characters_can_be_summed_up():
     """So a step from 5 of 40 rows is the step of the first 5, all of which cost more than a thousandth of a nat."""
     x_BD, y_B = (jnp.float32(leaf) for leaf in two_classes(40))
-    state = train.TrainState(jnp.int32(0), None, {"w": jnp.zeros(3)}, None, {})
     few, all_of_few = (
-        jax.jit(newton.make_train_step(nats_fn, loss_fn, 5))(state, batch)[0].params["w"]
+        jax.jit(newton.make_train_step(nats_fn, loss_fn, 5))(START, batch)[0].params["w"]
         for batch in ((x_BD, y_B), (x_BD[:5], y_B[:5]))
     )
     np.testing.assert_allclose(few, all_of_few, rtol=1e-5)
     assert not np.allclose(
-        few, jax.jit(newton.make_train_step(nats_fn, loss_fn, 40))(state, (x_BD, y_B))[0].params["w"]
+        few, jax.jit(newton.make_train_step(nats_fn, loss_fn, 40))(START, (x_BD, y_B))[0].params["w"]
     )
 
 

@@ -10,34 +10,23 @@ import pytest
 from apformer import loss, model
 from apformer.errors import USAGE, UserError
 from apformer.runs import recipes
-from apformer.settings import Settings, Training
 from apformer.tasks import hard_rows
-from apformer.tasks.progressions import Options, bayes, first_two_terms, generator, text_file
+from apformer.tasks.progressions import Options, bayes, first_two_terms, generator
 from apformer.tasks.progressions import training as task
 from apformer.tokenizers import digits as tokenizer
+from tests.helpers.small_runs import ROWS as DATA
+from tests.helpers.small_runs import on_rows
 
-DATA = generator.Config(digits=2, max_difference=30, max_terms=6)
 MODEL = model.Config(d_model=8, n_layers=1, n_heads=2, position="relative", window=7)
+settings = partial(on_rows, MODEL)
 GIVEN = 2 * (DATA.digits + 1) - 1  # characters of the first two terms
 draw = jax.jit(task.sample, static_argnums=1)
 predict, token_nats = jax.jit(model.apply, static_argnums=2), jax.jit(loss.token_nats)
 
 
-def settings(**changes):
-    options = {"test_sequences": 40} | {name: changes.pop(name) for name in [*changes] if hasattr(Options, name)}
-    return Settings("progressions", "model", Training(**changes), MODEL, DATA, Options(**options))
-
-
 @pytest.fixture(scope="module")
 def params(random_params):
     return random_params(MODEL)
-
-
-@pytest.fixture(scope="module")
-def rows_file(tmp_path_factory):
-    path = tmp_path_factory.mktemp("data") / "rows.txt"
-    text_file.write(path, generator.draw(jax.random.key(9), DATA, 300), 2)
-    return path
 
 
 def refused(sentence, call, *args):
