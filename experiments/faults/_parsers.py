@@ -171,9 +171,9 @@ def _of_tokenizers(folder):
     return [
         Parser("tokenizer of characters", 4, "tokenizer.json", [letters.to_json().encode()], J, readers.tokenizer),
         Parser("tokenizer.json", 1.5, "tokenizer.json", whole, readers.shallow, readers.tokenizer),
-        Parser("vocab.json", 0.5, "vocab.json", [(lists / "vocab.json").read_bytes()], J, lists_of, lists),
-        *(Parser(name, 0.5, name, [_as(said)], J, lists_of, lists) for name, said in beside.items()),
-        Parser("merges.txt", 0.5, "merges.txt", [rules.encode()], None, lists_of, lists),
+        Parser("vocab.json", 0.1, "vocab.json", [(lists / "vocab.json").read_bytes()], J, lists_of, lists),
+        *(Parser(name, 0.1, name, [_as(said)], J, lists_of, lists) for name, said in beside.items()),
+        Parser("merges.txt", 0.1, "merges.txt", [rules.encode()], None, lists_of, lists),
         Parser(".tiktoken", 1.5, "small-cl100k.tiktoken", [ranks.encode()], None, readers.tokenizer),
         Parser(
             "byte pairs to be read", 1.5, "toy.model", [(lists / "toy.model").read_bytes()], None, readers.tokenizer
