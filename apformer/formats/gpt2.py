@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from apformer import model
-from apformer.errors import CHECKPOINT, USAGE, UserError
+from apformer.errors import CHECKPOINT, UserError
 from apformer.files import require_empty, write_json
 from apformer.formats import gpt2_tensors, model_folder, safetensors
 from apformer.model import Config, Params
@@ -140,9 +140,9 @@ def require_sayable(cfg: Config, remedy: str = "export it with --to safetensors"
         ours, theirs = getattr(cfg, field), getattr(SIZES["gpt2"], field)
         if ours != theirs:
             other = f"GPT-2 has {field} {theirs}, and this model was trained with --{field} {ours}"
-            raise UserError(f"{other}: {remedy}", USAGE)
+            raise UserError(f"{other}: {remedy}")
     if cfg.similarity not in SIMILARITIES.values():
-        raise UserError(f"GPT-2 has no --similarity {cfg.similarity}, as this model was trained with: {remedy}", USAGE)
+        raise UserError(f"GPT-2 has no --similarity {cfg.similarity}, as this model was trained with: {remedy}")
 
 
 def digest(params: Params, cfg: Config) -> str:

@@ -19,7 +19,7 @@ import jax
 
 from apformer import plugins
 from apformer.decoding.bind import Model
-from apformer.errors import USAGE, UserError
+from apformer.errors import UserError
 from apformer.settings import Settings
 
 LossAndMetrics = tuple[jax.Array, dict[str, jax.Array]]
@@ -244,7 +244,7 @@ def recipes() -> dict[str, str]:
         for recipe in module.RECIPES:
             if recipe in found:
                 fault = f"the tasks {found[recipe]} and {task} both have a recipe {recipe}"
-                raise UserError(f"{fault}: uninstall the package that brings one of them", USAGE)
+                raise UserError(f"{fault}: uninstall the package that brings one of them")
             found[recipe] = task
     return found
 
@@ -265,5 +265,5 @@ def ability(settings: Settings, name: str, run: str | Path, command: str | None 
     if not hasattr(task, name):
         able = ", ".join(each for each, module in _sound().items() if hasattr(module, name))
         fault = f"{run} is a run of {settings.task}, and `apformer {command or name}` takes runs of {able}"
-        raise UserError(f"{fault}: name one, or try `{task.example(settings, shlex.quote(str(run)))}`", USAGE)
+        raise UserError(f"{fault}: name one, or try `{task.example(settings, shlex.quote(str(run)))}`")
     return getattr(task, name)

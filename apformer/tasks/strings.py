@@ -19,7 +19,7 @@ import numpy as np
 from apformer import tasks
 from apformer.analysis import ablate
 from apformer.decoding.bind import Model
-from apformer.errors import DATA, USAGE, UserError
+from apformer.errors import DATA, UserError
 from apformer.flags import require
 from apformer.report import attention, sections, tables
 from apformer.settings import Settings
@@ -154,7 +154,7 @@ def predict(model: Model, settings: Settings, lines: list[str], name: str, terms
         UserError: USAGE for other `terms`, DATA for a line that begins no string; it names the line.
     """
     if terms != 1:
-        raise UserError(f"--terms {terms} is more than one string: leave it out", USAGE)
+        raise UserError(f"--terms {terms} is more than one string: leave it out")
     vocabulary, longest = _vocabulary(settings), check(settings)
     for number, line in enumerate(lines, 1):
         if unknown := sorted({*line} - {*vocabulary[1:]}):

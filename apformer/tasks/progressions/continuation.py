@@ -3,7 +3,7 @@
 import sys
 
 from apformer.decoding.bind import Model
-from apformer.errors import DATA, USAGE, UserError
+from apformer.errors import DATA, UserError
 from apformer.settings import Settings, architecture_of
 from apformer.tasks.exact_match import continue_rows
 from apformer.tasks.progressions import generator, text_file
@@ -41,7 +41,7 @@ def predict(model: Model, settings: Settings, lines: list[str], name: str, terms
     most = min(MOST, architecture_of(settings).max_tokens(settings.model) or MOST)
     if longest > most:
         fault = f"--terms {terms} makes a line of {longest:,} characters, more than {most:,}"
-        raise UserError(f"{fault}: give fewer terms", USAGE)
+        raise UserError(f"{fault}: give fewer terms")
     tokens_BN = continue_rows([tokenizer.encode(line) for line in lines], characters, model)
     return [
         (tokenizer.decode(tokens_N[1 : fits * (digits + 1)]), fits)

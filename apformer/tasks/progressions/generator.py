@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from apformer.errors import USAGE, UserError
+from apformer.errors import UserError
 from apformer.flags import require
 from apformer.tasks.batch import Batch
 from apformer.tasks.progressions.proof.rows import UNSPLIT_BELOW, split_of
@@ -117,7 +117,7 @@ def require_split(cfg: Config, split: str) -> None:
     """Raise UserError (exit USAGE) if the generator draws no progression of a split."""
     if not has_split(cfg, split):
         remedy = "2 to 9 --digits" if cfg.digits == 1 else f"a wider range that goes beyond {UNSPLIT_BELOW}"
-        raise UserError(f"these differences have no {split} lines: give {remedy}", USAGE)
+        raise UserError(f"these differences have no {split} lines: give {remedy}")
 
 
 def draw(key: jax.Array, cfg: Config, batch_size: int, split: str | None = None) -> Progressions:

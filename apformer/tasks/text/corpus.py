@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from apformer import files
-from apformer.errors import DATA, USAGE, UserError
+from apformer.errors import DATA, UserError
 from apformer.files import FilePath
 from apformer.flags import require
 from apformer.tasks.batch import Batch
@@ -69,7 +69,7 @@ class Options:
 def check(cfg: Config) -> None:
     """Raise UserError (exit USAGE) that names the flag which no text can follow."""
     if cfg.text is None:
-        raise UserError("--text is missing: give a text file in UTF-8, or a folder of texts or of tokens", USAGE)
+        raise UserError("--text is missing: give a text file in UTF-8, or a folder of texts or of tokens")
     require("context", 1 <= cfg.context < 2**31, cfg, "1 to 2147483647")
     require("validation_share", 0 < cfg.validation_share < 1, cfg, "more than 0 and less than 1")
 

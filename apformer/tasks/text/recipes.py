@@ -11,7 +11,7 @@ from typing import Literal
 
 from apformer import model, optimizer
 from apformer import recurrent as rnn
-from apformer.errors import USAGE, UserError
+from apformer.errors import UserError
 from apformer.files import FilePath
 from apformer.settings import Settings, Training, load_architecture
 from apformer.tasks.text import folders
@@ -38,7 +38,7 @@ def text(
         return replace(settings, architecture="recurrent", model=cells, optimizer=rule)
     if architecture not in (None, settings.architecture):
         fault = f"--architecture {architecture} contradicts a model that is of {settings.architecture}"
-        raise UserError(f"{fault}: drop the flag", USAGE)
+        raise UserError(f"{fault}: drop the flag")
     return settings
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import optax
 
 from apformer import loss
-from apformer.errors import DATA, USAGE, UserError
+from apformer.errors import DATA, UserError
 from apformer.files import read_bytes
 from apformer.flags import require
 from apformer.settings import Settings, architecture_of, training_apply
@@ -39,16 +39,16 @@ def check(settings: Settings) -> int:
     require("lora_alpha", 0 < options.lora_alpha < 1e6, options, "more than 0 and less than 1000000")
     if rank and options.lora_on == "attention" and settings.architecture != "model":
         fault = f"--lora_on attention adapts queries, keys and values, and --architecture {settings.architecture}"
-        raise UserError(f"{fault} has none: drop the flag", USAGE)
+        raise UserError(f"{fault} has none: drop the flag")
     if source is not None and learned:
         fault = f"--tokenizer {data.tokenizer} contradicts --init_from {source}, which has a tokenizer of its own"
-        raise UserError(f"{fault}: drop the flag", USAGE)
+        raise UserError(f"{fault}: drop the flag")
     if source is None and rank:
         fault = f"--lora_rank {rank} adapts a model that was trained before"
-        raise UserError(f"{fault}: give --init_from FOLDER, or drop the flag", USAGE)
+        raise UserError(f"{fault}: give --init_from FOLDER, or drop the flag")
     if data.special_tokens and learned and not shards.are_in(data.text):
         fault = f"--special_tokens reads what --tokenizer {data.tokenizer} has not"
-        raise UserError(f"{fault}: give --tokenizer FILE with special tokens, or drop the flag", USAGE)
+        raise UserError(f"{fault}: give --tokenizer FILE with special tokens, or drop the flag")
     if source is not None:
         most = architecture_of(settings).max_tokens(cfg) or data.context
         require("context", data.context <= most, data, f"at most {most}, the positions of {source}")
@@ -96,7 +96,7 @@ def _prepared_rows(cfg: corpus.Config) -> dict:
     for name in ("validation_share", "special_tokens"):
         if getattr(cfg, name) != getattr(corpus.Config, name):
             decided = f"--{name} is decided where {cfg.text} was prepared, which is a folder of tokens"
-            raise UserError(f"{decided}: drop the flag", USAGE)
+            raise UserError(f"{decided}: drop the flag")
     prepared = shards.read(cfg.text or "")
     if cfg.tokenizer != corpus.Config.tokenizer:
         given = None if cfg.tokenizer in LEARNED else pretrained.load(cfg.tokenizer)

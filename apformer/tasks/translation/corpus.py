@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from apformer.errors import DATA, USAGE, UserError
+from apformer.errors import DATA, UserError
 from apformer.files import FilePath
 from apformer.flags import require
 from apformer.report import progress
@@ -98,9 +98,9 @@ class Lines(NamedTuple):
 def check(cfg: Config) -> None:
     """Raise UserError (exit USAGE) for a flag that does not fit."""
     if (cfg.source is None) != (cfg.target is None):
-        raise UserError("--source and --target belong together: give two files, or none for number words", USAGE)
+        raise UserError("--source and --target belong together: give two files, or none for number words")
     if cfg.source is None and (cfg.validation or cfg.test):
-        raise UserError("--validation and --test go with --source and --target: give these too", USAGE)
+        raise UserError("--validation and --test go with --source and --target: give these too")
     require("largest", 99 <= cfg.largest < 10**15, cfg, "99 to 999999999999999")
     require("numbers", 1 <= cfg.numbers <= 1_000_000, cfg, "1 to 1000000")
     require("test_sentences", 1 <= cfg.test_sentences <= 1_000_000, cfg, "1 to 1000000")
@@ -108,7 +108,7 @@ def check(cfg: Config) -> None:
     require("longest", 2 <= cfg.longest < 2**16, cfg, "2 to 65535")
     if any(not 1 <= width <= cfg.longest for width in cfg.widths) or list(cfg.widths) != sorted({*cfg.widths}):
         widths = " ".join(map(str, cfg.widths))
-        raise UserError(f"--widths {widths} do not rise from 1 to --longest {cfg.longest}: give some that do", USAGE)
+        raise UserError(f"--widths {widths} do not rise from 1 to --longest {cfg.longest}: give some that do")
 
 
 def read(cfg: Config) -> dict[str, Lines]:
@@ -176,7 +176,7 @@ def _number_words(cfg: Config) -> dict[str, Lines]:
     for seed, (name, count) in enumerate(counts.items()):
         numbers = number_words.draw(seed, count, cfg.largest, name)
         if not numbers:
-            raise UserError(f"--largest {cfg.largest} leaves no numbers for {name}: give a larger one", USAGE)
+            raise UserError(f"--largest {cfg.largest} leaves no numbers for {name}: give a larger one")
         bar = progress.bar(numbers, desc=f"{name} numbers in words", unit="number", leave=False)
         sources, targets = zip(*([speak(number) for speak in speakers] for number in bar), strict=True)
         parts[name] = Lines(list(sources), list(targets), (cfg.from_language, cfg.to_language))

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from apformer import optimizer, seq2seq
-from apformer.errors import USAGE, UserError
+from apformer.errors import UserError
 from apformer.settings import Settings, Training
 from apformer.tasks.translation import vocabularies
 from apformer.tasks.translation.corpus import Config, Options
@@ -22,7 +22,7 @@ def translate(source: str | None = None, init_from: str | None = None) -> Settin
         return settings
     theirs = vocabularies.of_run(init_from)
     if source is None and theirs.data.source is not None:
-        raise UserError(f"--init_from {init_from} was trained on files: give --source and --target", USAGE)
+        raise UserError(f"--init_from {init_from} was trained on files: give --source and --target")
     numbers = () if source else ("from_language", "to_language", "largest")
     same = {name: getattr(theirs.data, name) for name in (*vocabularies.FLAGS, *numbers)}
     longest = settings.data.longest

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from apformer import files
-from apformer.errors import USAGE, UserError
+from apformer.errors import UserError
 from apformer.report import tables
 from apformer.tasks.translation.corpus import Config
 
@@ -38,7 +38,7 @@ def require() -> None:
         import sacrebleu  # noqa: F401
         import sacremoses  # noqa: F401
     except ImportError:
-        raise UserError('scores need the text extra: pip install "apformer[text]"', USAGE) from None
+        raise UserError('scores need the text extra: pip install "apformer[text]"') from None
 
 
 def moses(language: str) -> Callable[[str], Any]:

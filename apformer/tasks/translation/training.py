@@ -18,7 +18,7 @@ import numpy as np
 
 from apformer import loss, seq2seq, train
 from apformer.decoding import buckets
-from apformer.errors import DATA, USAGE, UserError
+from apformer.errors import DATA, UserError
 from apformer.flags import require
 from apformer.settings import Settings, training_apply
 from apformer.tasks.defaults import computed
@@ -63,7 +63,7 @@ def load(settings: Settings) -> tuple[Settings, dict[str, Any]]:
     for part, width in zip(parts, widths, strict=True):
         if not len(part.source_NS):
             fault = f"--widths {width} is that of no training pair"
-            raise UserError(f"{fault}: leave it out, or restore the text that a run was trained on", USAGE)
+            raise UserError(f"{fault}: leave it out, or restore the text that a run was trained on")
     if left_out := len(longer.source_NS):
         print(f"{left_out:,} training pairs longer than --widths {widths[-1]} are left out", file=sys.stderr)
     rows = {"train": tuple(parts), "validation": padded.pad(tokens["validation"], (*widths, cfg.longest))}
