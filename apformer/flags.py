@@ -159,6 +159,11 @@ def require(flag: str, fits: bool, part: Any, what_fits: str) -> None:
         raise UserError(f"--{flag} {getattr(part, flag)} is out of range: give {what_fits}")
 
 
+def require_whole(flag: str, part: Any, least: int = 1, most: int = 2**31 - 1) -> None:
+    """Raise UserError (exit USAGE), as `require` does, unless a whole number in `part` is from least to most."""
+    require(flag, least <= getattr(part, flag) <= most, part, f"{least} to {most}")
+
+
 def script(program: str, config: type, run: Callable[[Any], None]) -> int:
     """Call run(args) with the flags of the command line; return the exit code, with every fault one sentence."""
 

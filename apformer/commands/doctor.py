@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import sys
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -12,7 +11,7 @@ from tyro.conf import Positional, arg
 
 from apformer import files
 from apformer.commands import Run
-from apformer.errors import UserError
+from apformer.errors import UserError, tell
 from apformer.files import FilePath
 from apformer.formats import published
 from apformer.machine import compiler, refusals
@@ -82,9 +81,8 @@ def doctor(args: Doctor) -> None:
     if facts["wrong_programs"]:
         programs = " and ".join(facts["wrong_programs"])
         fault_of_jaxlib = f"this jaxlib computes some sums of products wrongly (test programs: {programs})"
-        print(
+        tell(
             f"{fault_of_jaxlib}: set {compiler.REMEDY}, or take another jaxlib; a proof by numpy stands",
-            file=sys.stderr,
         )
     if fault:
         raise fault

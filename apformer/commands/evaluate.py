@@ -2,14 +2,13 @@
 
 import json
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from apformer import files, tasks
 from apformer.commands import Run
-from apformer.errors import UserError
+from apformer.errors import UserError, tell
 from apformer.files import FilePath
 from apformer.flags import require
 from apformer.report import figures, progress, tables
@@ -69,7 +68,7 @@ def evaluate(args: Evaluate) -> None:
     found = evaluate_run(path, settings, rows, args.member, writes)
     print(json.dumps(found.result) if args.json else found.table, flush=True)
     if not writes:
-        print(f"{path} may not be written: the result and its figures are not kept", file=sys.stderr)
+        tell(f"{path} may not be written: the result and its figures are not kept")
         return
     draw(path, settings, rows, found)
 

@@ -128,8 +128,9 @@ def save(folder: str | Path, params: Params, cfg: Config, end_of_text: int | Non
     if jax.tree.map(jnp.shape, params) != jax.tree.map(jnp.shape, expected):
         raise ValueError("params are not those of cfg: names or shapes differ from model.init")
     require_empty(folder)
-    tensors = {_prefixed(name, PREFIX): x for name, x in gpt2_tensors.from_params(params, cfg).items()}
-    safetensors.write(folder / model_folder.WHOLE, tensors, {"format": "pt"})
+    tensors = gpt2_tensors.from_params(params, cfg)
+    named = {name if name == "lm_head.weight" else PREFIX + name: tensor for name, tensor in tensors.items()}
+    safetensors.write(folder / model_folder.WHOLE, named, {"format": "pt"})
     write_json(folder / "config.json", _config(cfg, params["embedding"]["table"].dtype, end_of_text))
 
 
@@ -197,10 +198,6 @@ def read_config(path: Path) -> Config:
 def _read_json(path: Path) -> dict[str, Any]:
     config = model_folder.read_json(path, "give a folder with config.json and model.safetensors")
     return {OTHER_NAMES.get(name, name): value for name, value in config.items()}
-
-
-def _prefixed(name: str, prefix: str) -> str:
-    return name if name == "lm_head.weight" else prefix + name
 
 
 def _check_tensors(tensors: model_folder.Tensors, cfg: Config) -> dict[str, str]:

@@ -5,16 +5,16 @@ import sys
 import unicodedata
 from collections.abc import Iterable
 from itertools import cycle
-from typing import Any, TextIO
+from typing import Any
 
 COLOURS = ("48;5;153", "48;5;222", "48;5;157", "48;5;218", "48;5;189")  # light, under black letters
 SPECIAL = "48;5;16;38;5;231"  # white on black
 _OFF = "\x1b[0m"
 
 
-def in_colour(stream: TextIO | None = None) -> bool:
-    """Return whether a stream, standard output by default, is a terminal that shows colours, and NO_COLOR not set."""
-    return (stream or sys.stdout).isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+def in_colour() -> bool:
+    """Return whether standard output is a terminal that shows colours, and NO_COLOR not set."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def cut(tokens: Iterable[int], tokenizer: Any, colour: bool) -> str:

@@ -7,7 +7,6 @@ how to bring a task.
 
 import pkgutil
 import shlex
-import sys
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from functools import cache
@@ -19,12 +18,14 @@ import jax
 
 from apformer import plugins
 from apformer.decoding.bind import Model
-from apformer.errors import UserError
+from apformer.errors import UserError, tell
 from apformer.settings import Settings
 
 LossAndMetrics = tuple[jax.Array, dict[str, jax.Array]]
 Loss = Callable[..., LossAndMetrics]  # (params, batch, key) -> (loss, metrics)
 Progress = Callable[[int, int], Any]  # (done, total)
+
+_tell_once = cache(tell)
 
 
 class Evaluation(NamedTuple):
@@ -224,13 +225,8 @@ def _sound() -> dict[str, ModuleType]:
         try:
             found[name] = load(name)
         except plugins.Fault as error:
-            _warn(f"apformer: {error}")
+            _tell_once(f"apformer: {error}")
     return found
-
-
-@cache
-def _warn(sentence: str) -> None:
-    print(sentence, file=sys.stderr)
 
 
 def recipes() -> dict[str, str]:

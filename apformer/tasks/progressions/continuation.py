@@ -1,9 +1,7 @@
 """Continue lines of terms, greedily."""
 
-import sys
-
 from apformer.decoding.bind import Model
-from apformer.errors import DATA, UserError
+from apformer.errors import DATA, UserError, tell
 from apformer.settings import Settings, architecture_of
 from apformer.tasks.exact_match import continue_rows
 from apformer.tasks.progressions import generator, text_file
@@ -34,7 +32,7 @@ def predict(model: Model, settings: Settings, lines: list[str], name: str, terms
     if unseen := [(number, row[1]) for number, row in enumerate(rows, 1) if not least <= row[1] <= most]:
         number, difference = unseen[0]
         seen = f"the model was trained on differences from {least} to {most}, and {difference} is another"
-        print(f"{name}, line {number}: {seen}", file=sys.stderr)
+        tell(f"{name}, line {number}: {seen}")
     fits_B = [terms_that_fit(*row, digits, terms) for row in rows]
     characters = max(fits_B) * (digits + 1)
     longest = max(map(len, lines)) + characters

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from apformer import loss
 from apformer.errors import DATA, UserError
 from apformer.files import read_bytes
 from apformer.flags import require
-from apformer.settings import Settings, architecture_of, training_apply
+from apformer.settings import Settings, architecture_of, training_apply, with_part
 from apformer.tasks import Feed, Loss, LossAndMetrics, defaults
 from apformer.tasks.batch import Batch
 from apformer.tasks.text import corpus, lora, perplexity, shards
@@ -122,7 +121,7 @@ def kept(settings: Settings, path: Path) -> Settings:
     """
     if settings.data.tokenizer in LEARNED:
         return settings
-    return replace(settings, data=replace(settings.data, tokenizer=str(path)))
+    return with_part(settings, "data", tokenizer=str(path))
 
 
 def load(settings: Settings) -> tuple[Settings, dict]:
@@ -134,7 +133,7 @@ def load(settings: Settings) -> tuple[Settings, dict]:
     rows = read_rows(settings)
     if settings.options.init_from is not None:
         return settings, rows
-    return replace(settings, model=replace(settings.model, vocab_size=rows["tokenizer"].vocab_size)), rows
+    return with_part(settings, "model", vocab_size=rows["tokenizer"].vocab_size), rows
 
 
 def files(rows: dict) -> dict[str, str]:
