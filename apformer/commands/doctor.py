@@ -41,11 +41,11 @@ class Doctor:
 
 def verify(args: Doctor) -> None:
     """Print what is sound in a folder, what is not, and what to do. Raises UserError after that if something is not."""
-    given = [word for word in (args.run, args.folder) if word is not None]
-    path = given[-1]
-    if (len(given) == 2 or path == "gpt2") and (given[0] != "gpt2" or not os.path.isdir(path)):
-        raise UserError(f"{' '.join(given)} names no folder: give it after gpt2, as in `apformer doctor gpt2 FOLDER`")
-    if len(given) == 2 or folders.holds_gpt2(path):
+    path = args.folder or args.run or ""
+    if (args.folder or path == "gpt2") and (args.run != "gpt2" or not os.path.isdir(path)):
+        given = " ".join(filter(None, (args.run, args.folder)))
+        raise UserError(f"{given} names no folder: give it after gpt2, as in `apformer doctor gpt2 FOLDER`")
+    if args.folder or folders.holds_gpt2(path):
         found = [Finding(*each) for each in published.findings(path)]
     else:
         path = directory.find_begun(args.run)

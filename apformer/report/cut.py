@@ -37,11 +37,8 @@ def cut(tokens: Iterable[int], tokenizer: Any, colour: bool) -> str:
 def shown(piece: bytes) -> str:
     """Return bytes as text, with escapes for what is no UTF-8 and what would steer a terminal, but line ends, tabs."""
     text = piece.decode("utf-8", "backslashreplace")
-    return "".join(_escaped(letter) if unicodedata.category(letter) in ("Cc", "Cf") else letter for letter in text)
-
-
-def _escaped(letter: str) -> str:
-    return letter if letter in "\n\t\u200d" else letter.encode("unicode_escape").decode()
+    steers = {letter for letter in text if unicodedata.category(letter) in ("Cc", "Cf")} - {*"\n\t\u200d"}
+    return "".join(letter.encode("unicode_escape").decode() if letter in steers else letter for letter in text)
 
 
 def _painted(piece: str, style: str) -> str:
