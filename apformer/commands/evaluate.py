@@ -76,8 +76,9 @@ def evaluate(args: Evaluate) -> None:
 def evaluate_text(args: Evaluate, file: str) -> dict:
     """Return the cost of the text of --text to a language model. Raises UserError that names the flag or the file."""
     found = language_model.load(args.run, args.member, args.adapter)
-    window = language_model.window(args.run, found) if args.window is None else args.window
-    most = 2**20 if found.max_tokens is None else found.max_tokens
+    window, most = args.window, found.max_tokens or 2**20
+    if window is None:  # all that it can read, or as in training
+        window = found.max_tokens or load_settings(directory.find(args.run)).data.context
     require("window", 2 <= window <= most, args, f"2 to {most}")
     require("stride", args.stride is None or 1 <= args.stride <= window, args, f"1 to {window}, the tokens of a window")
     text = corpus.read(file)
