@@ -54,6 +54,7 @@ def findings(folder: str | Path) -> list[Finding]:
         found.append((part, says, code))
         return code
 
+    name = "gpt2"
     try:
         cfg = gpt2.read_config(folder / "config.json")
         name = min(gpt2.SIZES, key=lambda name: len(_differences(cfg, name)))
