@@ -65,54 +65,67 @@ class Task(Protocol):
     @property  # which a module may have as a constant of a narrower type
     def Config(self) -> type:
         """Frozen dataclass: the data."""
+        ...
 
     @property
     def Options(self) -> type:
         """Frozen dataclass: how the data are sampled, and a model judged."""
+        ...
 
     @property
     def RECIPES(self) -> Mapping[str, Callable[..., Settings]]:
         """Return {name: function of the flags that decide all others -> Settings}."""
+        ...
 
     @property
     def ARCHITECTURES(self) -> tuple[str, ...]:
         """Architectures that can learn it, see `settings.load_architecture`."""
+        ...
 
     @property
     def NOT_COMPILED(self) -> Mapping[str, tuple[str, ...]]:
         """{part of the settings: fields} that no compiled program depends on."""
+        ...
 
     @property
     def EVALUATION(self) -> AbstractSet[str]:
         """Keys of evaluation.json that `page` reads."""
+        ...
 
     @staticmethod
     def check(settings: Settings) -> int:
         """Return the longest row in tokens. Raises UserError that names the flag and what fits."""
+        ...
 
     @staticmethod
     def load(settings: Settings) -> tuple[Settings, Any]:
         """Return the settings and the rows: a vocabulary may be fitted to the data."""
+        ...
 
     @staticmethod
     def describe(settings: Settings, rows: Any) -> dict:
         """Return what config.json says of the data, with a `source`; equal means the same data."""
+        ...
 
     @staticmethod
     def files(rows: Any) -> dict:
         """Return {name: text} that the run directory keeps."""
+        ...
 
     @staticmethod
     def train_rows(rows: Any) -> Any:
         """Return arrays that `sample` is handed; None where rows are drawn afresh."""
+        ...
 
     @staticmethod
     def sample(key: jax.Array, settings: Settings, train_rows: Any) -> Any:
         """Return the batch of a step; pure."""
+        ...
 
     @staticmethod
     def validation(settings: Settings, rows: Any) -> Any:
         """Return the batch by which the best checkpoint is chosen."""
+        ...
 
     @staticmethod
     def make_loss(settings: Settings) -> Loss:
@@ -120,46 +133,57 @@ class Task(Protocol):
 
         Without a key nothing is random.
         """
+        ...
 
     @staticmethod
     def floor(settings: Settings, rows: Any) -> float | None:
         """Return the least validation loss there can be, where it is known."""
+        ...
 
     @staticmethod
     def evaluate(model: Model, settings: Settings, rows: Any, progress: Progress) -> Evaluation:
         """Measure a model. progress(done, total) is told how far it is."""
+        ...
 
     @staticmethod
     def page(settings: Settings, rows: Any, params: Any, evaluation: Any, path: Path) -> dict:
         """Return what the page shows, see `report.sections`; params and evaluation may be None."""
+        ...
 
     @staticmethod
     def example(settings: Settings, run: str) -> str:
         """Return the command to try on a run."""
+        ...
 
     @staticmethod
     def init_from(settings: Settings) -> str | None:
         """Return the folder of a model that training begins with."""
+        ...
 
     @staticmethod
     def kept(settings: Settings, path: Path) -> Settings:
         """Return the settings by which the rows of a run are read again."""
+        ...
 
     @staticmethod
     def initial_params(key: jax.Array, settings: Settings, given: Any = None) -> Any:
         """Return the parameters that are trained, before the first step."""
+        ...
 
     @staticmethod
     def whole(params: Any, settings: Settings) -> Any:
         """Return the parameters of the model, from what is trained."""
+        ...
 
     @staticmethod
     def make_optimizer(settings: Settings) -> Any:
         """Return the optimizer of `initial_params`."""
+        ...
 
     @staticmethod
     def feed(settings: Settings, rows: Any) -> Feed | None:
         """Return what reads rows step by step; what is read replaces train_rows."""
+        ...
 
 
 NAMES = tuple(name for name in vars(Task) if not name.startswith("_"))
