@@ -30,8 +30,13 @@ ADDRESS = {  # flags of one of several processes, with their environment variabl
     "processes": "JAX_NUM_PROCESSES",
     "process": "JAX_PROCESS_ID",
 }
-VALUES = {"compilation_cache": f"a folder, or {process.FORBIDDEN}", "devices": "a number", "coordinator": "HOST:PORT"}
-VALUES |= {"processes": "a number", "process": "a number"}  # of the flags that every command takes
+VALUES = {  # of the flags that every command takes
+    "compilation_cache": f"a folder, or {process.FORBIDDEN}",
+    "devices": "a number",
+    "coordinator": "HOST:PORT",
+    "processes": "a number",
+    "process": "a number",
+}
 
 EPILOGUE = """
 RUN is a run directory; without it, the newest made without --run_dir. `apformer COMMAND --help` lists the flags of a

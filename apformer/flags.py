@@ -41,9 +41,11 @@ def parse(config: type, args: Sequence[str], program: str, description: str | No
     from tyro.conf import Positional
 
     options: dict[str, Any] = {"prog": program, "description": description}
-    found, left = _read(config, args, program, **options, return_unknown_args=True)
-    if not left or any(word.startswith("-") for word in left):
-        return _read(config, args, program, **options) if left else found
+    found, left = _read(config, args, program, **options)
+    if any(word.startswith("-") for word in left):
+        _read(config, args, program, **options, return_unknown_args=False)  # which refuses them
+    if not left:
+        return found
     for field in dataclasses.fields(config):
         if field.type == Positional[tuple[str, ...]]:  # of words that may also follow flags
             return dataclasses.replace(found, **{field.name: (*getattr(found, field.name), *left)})
@@ -53,21 +55,23 @@ def parse(config: type, args: Sequence[str], program: str, description: str | No
 
 def first(config: type, args: Sequence[str], program: str) -> Any:
     """Return a dataclass from the flags that it has, read as `parse` reads them; other flags are left for later."""
-    return _read(config, args, program, add_help=False, return_unknown_args=True)[0]
+    return _read(config, args, program, add_help=False)[0]
 
 
-def _read(config: type, args: Sequence[str], program: str, **options: Any) -> Any:
+def _read(config: type, args: Sequence[str], program: str, **options: Any) -> tuple[Any, list[str]]:
+    """Return (the dataclass, words that are none of its flags)."""
     import tyro
 
+    options = {"args": _joined(args), "use_underscores": True, "return_unknown_args": True} | options
     printed = io.StringIO()
     try:
         with redirect_stderr(printed):
-            read = tyro.cli(tyro.conf.OmitArgPrefixes[config], args=_joined(args), use_underscores=True, **options)
+            found, left = tyro.cli(tyro.conf.OmitArgPrefixes[config], **options)
     except SystemExit as stop:
         if not stop.code:
             raise
         raise UserError(_one_sentence(printed.getvalue(), program)) from None
-    return (_expanded(read[0]), *read[1:]) if isinstance(read, tuple) else _expanded(read)
+    return _expanded(found), left
 
 
 def _expanded(part: Any) -> Any:
@@ -158,6 +162,11 @@ def require(flag: str, fits: bool, part: Any, what_fits: str) -> None:
     """Raise UserError (exit USAGE) that names a flag, its value in `part` and what fits, unless it fits."""
     if not fits:
         raise UserError(f"--{flag} {getattr(part, flag)} is out of range: give {what_fits}")
+
+
+def require_whole(flag: str, part: Any, least: int = 1, most: int = 2**31 - 1) -> None:
+    """Raise UserError (exit USAGE), as `require` does, unless a whole number in `part` is from least to most."""
+    require(flag, least <= getattr(part, flag) <= most, part, f"{least} to {most}")
 
 
 def script(program: str, config: type, run: Callable[[Any], None]) -> int:

@@ -10,7 +10,6 @@ Names from a `config.json` are looked up here and nowhere else, so that a run di
 
 import importlib
 import pkgutil
-from functools import partial
 from importlib.metadata import entry_points
 from types import SimpleNamespace
 from typing import Any
@@ -70,27 +69,26 @@ def part(kind: str, name: str) -> Any:
     Raises:
         Fault: As `load`; of a scheme without a method, and of scores that are not (B, H, T, S).
     """
-    group, wanted = f"apformer.{kind}", "Scheme" if kind == "position" else "score"
+    group, needed = f"apformer.{kind}", "Scheme" if kind == "position" else "score"
     package = importlib.import_module(f"apformer.layers.{kind}")
     own = tuple(file.name for file in pkgutil.iter_modules(package.__path__))
-    module = load(group, name, own, package.__name__, (wanted,))
+    module = load(group, name, own, package.__name__, (needed,))
     if name in own:
         return module
     if kind == "similarity":
-        return SimpleNamespace(score=partial(_scores, name, module.score))
+
+        def score(param: Any, q_BTHK: Any, k_BSHK: Any) -> Any:
+            scores, (B, T, H, _) = module.score(param, q_BTHK, k_BSHK), q_BTHK.shape
+            wanted, shape = (B, H, T, k_BSHK.shape[1]), getattr(scores, "shape", None)
+            if shape != wanted:
+                raise fault(group, name, f"which gives scores of shape {shape} where (B, H, T, S) is {wanted}")
+            return scores
+
+        return SimpleNamespace(score=score)
     if {"embed", "rotate", "bias"}.isdisjoint(dir(module.Scheme)):
         says = f"whose Scheme has {', '.join(each for each in vars(module.Scheme) if each[0] != '_') or 'no method'}"
         raise fault(group, name, f"{says}, and none of embed, rotate and bias")
     return module
-
-
-def _scores(name: str, score: Any, param: Any, q_BTHK: Any, k_BSHK: Any) -> Any:
-    scores, (B, T, H, _) = score(param, q_BTHK, k_BSHK), q_BTHK.shape
-    wanted, shape = (B, H, T, k_BSHK.shape[1]), getattr(scores, "shape", None)
-    if shape != wanted:
-        says = f"which gives scores of shape {shape} where (B, H, T, S) is {wanted}"
-        raise fault("apformer.similarity", name, says)
-    return scores
 
 
 def absent(group: str, name: Any, known: tuple[str, ...]) -> Fault:

@@ -51,11 +51,6 @@ class Config:
         config.check(self)
 
 
-def reach(cfg: Config) -> None:
-    """Return None: the number of tokens back that the logits depend on has no bound."""
-    return None
-
-
 def max_tokens(cfg: Config) -> None:
     """Return None: the number of tokens of a row has no bound."""
     return None

@@ -87,11 +87,6 @@ class Config:
             raise ValueError(f"share_embeddings needs one vocabulary: the sizes {sizes} differ")
 
 
-def reach(cfg: Config) -> None:
-    """Return None: the number of tokens back that the logits depend on has no bound."""
-    return None
-
-
 def max_tokens(cfg: Config) -> int | None:
     """Return the most tokens that a source or a target may have; None if there is no such bound."""
     return model.max_tokens(config_of(cfg, "decoder"))

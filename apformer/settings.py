@@ -141,15 +141,13 @@ def model_from(architecture: str, values: dict[str, Any]) -> Any:
 
 def part_from(kind: type, values: dict[str, Any]) -> Any:
     """Return a dataclass from values of JSON. Raises ValueError if one is not of the type that its field names."""
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     for field in dataclasses.fields(kind):
-        value = values.get(field.name)
-        if field.type in NAMED and value is not None and value not in get_args(field.type):
-            raise plugins.absent(NAMED[field.type], value, get_args(field.type))
-    part = kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
-    for field in dataclasses.fields(part):
-        if not _fits(getattr(part, field.name), field.type):
-            raise ValueError(f"{field.name} is {getattr(part, field.name)!r}")
-    return part
+        if field.name in values and not _fits(value := values[field.name], field.type):
+            if field.type in NAMED:
+                raise plugins.absent(NAMED[field.type], value, get_args(field.type))
+            raise ValueError(f"{field.name} is {value!r}")
+    return kind(**values)
 
 
 def _fits(value: Any, kind: Any) -> bool:

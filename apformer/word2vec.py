@@ -53,16 +53,6 @@ class Config:
         config.check(self)
 
 
-def max_tokens(cfg: Config) -> None:
-    """Return None: the number of words of a text has no bound."""
-    return None
-
-
-def unstack(params: Params) -> Params:
-    """Return the parameters as they are: there are no layers."""
-    return params
-
-
 def init(key: Array, cfg: Config) -> Params:
     """Return parameters, a dict of float32 arrays: `input` (v) and `output` (u), both (V, D).
 

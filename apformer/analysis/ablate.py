@@ -41,16 +41,16 @@ KINDS = {  # the leaves of a part, and the axes of each that its indices are for
 
 def parts(params: dict) -> list[Part]:
     """Return every part of a transformer that can be switched off, layers from 0; none of other models."""
-    return _parts(leaves.named(params), MOST_PLACES)
+    return [part for part in _parts(leaves.named(params)) if max(part[1:]) < MOST_PLACES]
 
 
-def _parts(leaf_of: dict[str, Any], most: int) -> list[Part]:
+def _parts(leaf_of: dict[str, Any]) -> list[Part]:
     found = []
     for side in ("", "encoder.", "decoder."):
         for kind, ((first, axes), *_) in KINDS.items():
             if side + first in leaf_of:
                 shape = leaf_of[side + first].shape
-                found += [(side + kind, *index) for index in np.ndindex(*(min(shape[axis], most) for axis in axes))]
+                found += [(side + kind, *index) for index in np.ndindex(*(shape[axis] for axis in axes))]
     return found
 
 
@@ -61,7 +61,7 @@ def ablate(params: dict, parts: Sequence[Part]) -> dict:
         ValueError: For another part.
     """
     leaf_of = leaves.named(params)
-    known = _parts(leaf_of, 2**31)
+    known = _parts(leaf_of)
     for part in parts:
         if tuple(part) not in known:
             raise ValueError(f"{part} is no part of this model: parts(params) lists them, such as {known[:1]}")

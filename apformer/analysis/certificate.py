@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from apformer.decoding.bind import Model
-from apformer.errors import USAGE, UserError
+from apformer.errors import UserError
 from apformer.layers import leaves
 from apformer.machine import devices
 from apformer.proof import check, network
@@ -48,12 +48,12 @@ def case(settings: Settings, contexts: Any, params: Any) -> Case:
     data, cfg = asdict(settings.data), asdict(settings.model)
     why = contexts.fault(data, cfg)
     if why and not hasattr(contexts, "whole_rows"):
-        raise UserError(f"the contexts are not those of this model: {why}; train with the recipe's own flags", USAGE)
+        raise UserError(f"the contexts are not those of this model: {why}; train with the recipe's own flags")
     why = why or network.beyond(cfg, contexts)
     weights = {} if why else network.complete(stored(params), cfg, contexts)
     found = Case(contexts, data, cfg, weights, why)
     if found.total == 0:
-        raise UserError("no progression of this run has a third term: there is nothing to certify", USAGE)
+        raise UserError("no progression of this run has a third term: there is nothing to certify")
     return found
 
 

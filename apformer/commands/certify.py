@@ -13,7 +13,7 @@ from apformer import files, tasks
 from apformer.analysis import certificate
 from apformer.commands import Run
 from apformer.decoding.bind import Model
-from apformer.errors import NOT_CERTIFIED, UserError, typed
+from apformer.errors import NOT_CERTIFIED, UserError, tell, typed
 from apformer.machine import process
 from apformer.proof import check
 from apformer.report import progress, tables
@@ -105,13 +105,16 @@ def certify_run(
     case = certificate.case(settings, tasks.ability(settings, "contexts", path, "certify"), params)
     if compare and case.why:
         raise UserError(f"--compare computes another model than this one: {case.why}")
-    _name_older(path / "certificate.json")
+    with suppress(UserError):
+        older = path / "certificate.json"
+        if older.exists() and not files.has(files.read_json(older), {"format": int}):
+            tell(f"{older} is of an older version, and no proof: all is asked again")
     files.preflight(path, 0)  # so that the disk does not refuse what took an hour
     identity = {"step": step, "member": member, "parameters_sha256": digest(params)} | surroundings(params)
     identity |= {"model": asdict(settings.model), "data": asdict(settings.data)}
     identity = files.plain(identity)  # as it is kept: JSON has no tuples
     if case.why and not screen:
-        print(f"{path} is screened by JAX, since numpy does not compute such a model: {case.why}", file=sys.stderr)
+        tell(f"{path} is screened by JAX, since numpy does not compute such a model: {case.why}")
     model, prove, hopeless = bind_run(settings, params), not screen and case.why is None, False
     tally, seconds = check.TALLY, 0.0
     if not prove or (hasty and (case.total or np.inf) > SCREENED):
@@ -137,13 +140,6 @@ def certify_run(
             NOT_CERTIFIED,
         )
     return result
-
-
-def _name_older(certificate_file: Path) -> None:
-    """Say on standard error that there is a certificate of an older version, which is made anew."""
-    with suppress(UserError):
-        if certificate_file.exists() and not files.has(files.read_json(certificate_file), {"format": int}):
-            print(f"{certificate_file} is of an older version, and no proof: all is asked again", file=sys.stderr)
 
 
 def _asked(
@@ -193,7 +189,7 @@ def _asked(
                     )
                 if received:
                     much = f"{done:,} of {total:,} contexts" if total else f"{done:,} contexts"
-                    print(f"{path} is asked up to {much}: the same command goes on", file=sys.stderr)
+                    tell(f"{path} is asked up to {much}: the same command goes on")
                     sys.exit(128 + max(received))
                 if hasty and (tally["errors"] >= check.WORST if model else check.verdict(tally, None, case.bounded)[2]):
                     break

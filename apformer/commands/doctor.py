@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import sys
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -12,7 +11,7 @@ from tyro.conf import Positional, arg
 
 from apformer import files
 from apformer.commands import Run
-from apformer.errors import UserError
+from apformer.errors import UserError, tell
 from apformer.files import FilePath
 from apformer.formats import published
 from apformer.machine import compiler, refusals
@@ -42,11 +41,11 @@ class Doctor:
 
 def verify(args: Doctor) -> None:
     """Print what is sound in a folder, what is not, and what to do. Raises UserError after that if something is not."""
-    given = [word for word in (args.run, args.folder) if word is not None]
-    path = given[-1]
-    if (len(given) == 2 or path == "gpt2") and (given[0] != "gpt2" or not os.path.isdir(path)):
-        raise UserError(f"{' '.join(given)} names no folder: give it after gpt2, as in `apformer doctor gpt2 FOLDER`")
-    if len(given) == 2 or folders.holds_gpt2(path):
+    path = args.folder or args.run or ""
+    if (args.folder or path == "gpt2") and (args.run != "gpt2" or not os.path.isdir(path)):
+        given = " ".join(filter(None, (args.run, args.folder)))
+        raise UserError(f"{given} names no folder: give it after gpt2, as in `apformer doctor gpt2 FOLDER`")
+    if args.folder or folders.holds_gpt2(path):
         found = [Finding(*each) for each in published.findings(path)]
     else:
         path = directory.find_begun(args.run)
@@ -82,9 +81,8 @@ def doctor(args: Doctor) -> None:
     if facts["wrong_programs"]:
         programs = " and ".join(facts["wrong_programs"])
         fault_of_jaxlib = f"this jaxlib computes some sums of products wrongly (test programs: {programs})"
-        print(
+        tell(
             f"{fault_of_jaxlib}: set {compiler.REMEDY}, or take another jaxlib; a proof by numpy stands",
-            file=sys.stderr,
         )
     if fault:
         raise fault

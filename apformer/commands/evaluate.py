@@ -2,14 +2,13 @@
 
 import json
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from apformer import files, tasks
 from apformer.commands import Run
-from apformer.errors import UserError
+from apformer.errors import UserError, tell
 from apformer.files import FilePath
 from apformer.flags import require
 from apformer.report import figures, progress, tables
@@ -69,7 +68,7 @@ def evaluate(args: Evaluate) -> None:
     found = evaluate_run(path, settings, rows, args.member, writes)
     print(json.dumps(found.result) if args.json else found.table, flush=True)
     if not writes:
-        print(f"{path} may not be written: the result and its figures are not kept", file=sys.stderr)
+        tell(f"{path} may not be written: the result and its figures are not kept")
         return
     draw(path, settings, rows, found)
 
@@ -77,8 +76,9 @@ def evaluate(args: Evaluate) -> None:
 def evaluate_text(args: Evaluate, file: str) -> dict:
     """Return the cost of the text of --text to a language model. Raises UserError that names the flag or the file."""
     found = language_model.load(args.run, args.member, args.adapter)
-    window = language_model.window(args.run, found) if args.window is None else args.window
-    most = 2**20 if found.max_tokens is None else found.max_tokens
+    window, most = args.window, found.max_tokens or 2**20
+    if window is None:  # all that it can read, or as in training
+        window = found.max_tokens or load_settings(directory.find(args.run)).data.context
     require("window", 2 <= window <= most, args, f"2 to {most}")
     require("stride", args.stride is None or 1 <= args.stride <= window, args, f"1 to {window}, the tokens of a window")
     text = corpus.read(file)

@@ -14,7 +14,7 @@ from tyro.conf import UseAppendAction, arg
 from apformer.commands import Run
 from apformer.errors import UserError
 from apformer.files import FilePath
-from apformer.flags import require
+from apformer.flags import require_whole
 from apformer.runs import language_model
 from apformer.tokenizers.text import BytePairs, Characters
 
@@ -67,7 +67,7 @@ def generate(args: Generate) -> None:
 
     Raises UserError that names the flag or the file.
     """
-    require("samples", 1 <= args.samples < 2**31, args, "1 to 2147483647")
+    require_whole("samples", args)
     model = language_model.load(args.run, args.member, args.adapter)
     prompt = first_of(model.tokenizer) if args.prompt is None else args.prompt
     names = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "special_tokens")

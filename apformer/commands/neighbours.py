@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from tyro.conf import Positional
 
 from apformer import tasks
-from apformer.flags import require
+from apformer.flags import require_whole
 from apformer.runs import restore
 
 
@@ -28,7 +28,7 @@ class Neighbours:
 
 def neighbours(args: Neighbours) -> None:
     """Print the words nearest to each. Raises UserError that names the flag or the word."""
-    require("neighbours", 1 <= args.neighbours < 2**31, args, "1 to 2147483647")
+    require_whole("neighbours", args)
     given = [*args.run_and_words]
     run = restore.load(given.pop(0) if given and os.path.isdir(given[0]) else None, args.member)
     nearest = tasks.ability(run.settings, "neighbours", run.path)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tyro.conf import Positional
 
 from apformer import runs, tasks
+from apformer.errors import tell
 from apformer.files import FilePath
 from apformer.flags import prompts, require
 from apformer.tasks.progressions import text_file
@@ -47,4 +48,4 @@ def predict(args: Predict) -> None:
         sys.stdout.write("".join(f"{text}\n" for text, _ in found))
     if short := sum(fits < args.terms for _, fits in found):
         stopped = f"{short:,} of {len(lines):,} lines stop" if args.file else "stopped"
-        print(f"{stopped} early, because the next term no longer fits the digits", file=sys.stderr)
+        tell(f"{stopped} early, because the next term no longer fits the digits")

@@ -4,7 +4,6 @@ It holds the findings of training, evaluation and certificate, and the model its
 opens the page can play with it. What a run does not have, the page says is missing.
 """
 
-import sys
 from collections.abc import Set
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ import jax
 from apformer import files, tasks
 from apformer.analysis import pca
 from apformer.commands import Run
-from apformer.errors import CHECKPOINT, UserError
+from apformer.errors import CHECKPOINT, UserError, tell
 from apformer.layers.leaves import named
 from apformer.report import sections, template
 from apformer.report.sections import attempt
@@ -73,7 +72,7 @@ def write(
     size = 4 * sum(leaf.size for leaf in jax.tree.leaves(params))
     refusal, fits = template.refusal(settings.architecture, settings.model), size <= LARGEST
     if not fits:
-        print(f"{path}: the page is without the model, whose weights are {size / 1e6:,.0f} MB", file=sys.stderr)
+        tell(f"{path}: the page is without the model, whose weights are {size / 1e6:,.0f} MB")
         refusal = f"The model is too large for a page: {size / 1e6:,.0f} MB of weights."
     if not weights:
         refusal = "The page was written without the model (--no-weights)."

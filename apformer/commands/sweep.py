@@ -18,7 +18,6 @@ The same flags with `--run_dir` of a sweep that was stopped continue it.
 import os
 import re
 import shlex
-import sys
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
@@ -29,7 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from apformer import files, optimizer, tasks
-from apformer.errors import CHECKPOINT, NON_FINITE, UserError
+from apformer.errors import CHECKPOINT, NON_FINITE, UserError, tell
 from apformer.report import figures, tables
 from apformer.runs import checkpoint, directory, provenance, recipes, selection
 from apformer.runs.fit import abstract_state, begin, fit, initial_state
@@ -161,12 +160,12 @@ def run(flags: Flags) -> tuple[Path, dict]:
         result = _begun(path, flags)
         try:
             for number, program in enumerate(planned, 1):
-                print(f"{number} of {len(planned)}: {path / program.folder}", file=sys.stderr)
+                tell(f"{number} of {len(planned)}: {path / program.folder}")
                 if program.folder not in {record["folder"] for record in result["members"]}:
                     result["members"] += _measure(path / program.folder, program)
                     files.write_json(path / "sweep.json", result)
         except (KeyboardInterrupt, SystemExit):
-            print(f"{path}: the same flags with --run_dir {shlex.quote(str(path))} go on", file=sys.stderr)
+            tell(f"{path}: the same flags with --run_dir {shlex.quote(str(path))} go on")
             raise
     return path, result
 

@@ -9,7 +9,6 @@ runs/<name>/  config.json  metrics.jsonl  checkpoints/<step>/  evaluation.json  
 
 import os
 import shlex
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,7 +20,7 @@ import jax.numpy as jnp
 
 from apformer import files, tasks
 from apformer.commands import certify, evaluate, report
-from apformer.errors import DATA, USAGE, UserError, typed
+from apformer.errors import DATA, USAGE, UserError, tell, typed
 from apformer.flags import require
 from apformer.formats import gpt2
 from apformer.machine import devices, processes
@@ -53,7 +52,7 @@ def train(settings: Settings) -> None:
         state = initial_state(settings, given)
         if given is not None:
             loss = finite_mean(validation_loss(settings, rows, state))
-            print(f"validation loss before the first step: {loss:.4f}", file=sys.stderr)
+            tell(f"validation loss before the first step: {loss:.4f}")
         finish(path, settings, rows, state)
 
 
@@ -126,7 +125,7 @@ def go_on(path: Path, step: int | None = None, steps: int | None = None) -> None
         provenance.require_environment(path)
         settings, rows = load_settings(path), load_rows(path)
         if step is None and not directory.saved(path):
-            print(f"{path} stopped before its first checkpoint: it begins anew", file=sys.stderr)
+            tell(f"{path} stopped before its first checkpoint: it begins anew")
             given, told = _given(settings), files.read_json(path / "config.json").get("init_from_sha256")
             if given is not None and provenance.digest(given) != told:
                 raise UserError(f"the model that {path} began with, --init_from, has changed since: restore it", DATA)
@@ -139,7 +138,7 @@ def go_on(path: Path, step: int | None = None, steps: int | None = None) -> None
             step, state = checkpoint.load(path / "checkpoints", abstract_state(settings), step)
             if steps is not None:
                 settings = _with_steps(path, settings, step, steps)
-            print(f"{path}: resumed at step {step:,} of {settings.training.steps:,}", file=sys.stderr)
+            tell(f"{path}: resumed at step {step:,} of {settings.training.steps:,}")
         directory.forget_after(path, step)
         finish(path, settings, rows, state)
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from tyro.conf import Positional
 
 from apformer import files, tasks
+from apformer.errors import tell
 from apformer.files import FilePath
-from apformer.flags import prompts, require
+from apformer.flags import prompts, require, require_whole
 from apformer.report import progress
 from apformer.runs import restore
 from apformer.settings import with_part
@@ -48,7 +49,7 @@ class Translate:
 def translate(args: Translate) -> None:
     """Print the translation of each sentence. Raises UserError that names the flag, the file or the line."""
     require("temperature", 0 <= args.temperature < 1e6, args, "0 or more")
-    require("seed", 0 <= args.seed < 2**31, args, "0 to 2147483647")
+    require_whole("seed", args, 0)
     words = [*filter(None, [args.run]), *args.sentence]
     prompt = (words, args.file, "a sentence", EXAMPLE, corpus.lines_of)
     place, lines, name = prompts(*prompt, keep_blank=True)  # each blank line has its translation
@@ -59,9 +60,9 @@ def translate(args: Translate) -> None:
     training.check(run.settings)
     letters = run.path / corpus.LETTERS
     if letters.exists() and (unseen := {*"".join(map(str.strip, lines))} - {*files.read_text(letters)}):
-        print(f"never seen in training: {''.join(sorted(unseen))!r:.60}", file=sys.stderr)
+        tell(f"never seen in training: {''.join(sorted(unseen))!r:.60}")
     if (doubt := scores.doubt(run.path)) is not None:
-        print(doubt, file=sys.stderr)
+        tell(doubt)
     with progress.bar(desc="translate", leave=False) as bar:
         found = translate(lines, run, args.temperature, args.seed, progress.reporter(bar), name)
     if args.json:

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from apformer import model
-from apformer.errors import CHECKPOINT, USAGE, UserError
+from apformer.errors import CHECKPOINT, UserError
 from apformer.files import require_empty, write_json
 from apformer.formats import gpt2_tensors, model_folder, safetensors
 from apformer.model import Config, Params
@@ -128,8 +128,9 @@ def save(folder: str | Path, params: Params, cfg: Config, end_of_text: int | Non
     if jax.tree.map(jnp.shape, params) != jax.tree.map(jnp.shape, expected):
         raise ValueError("params are not those of cfg: names or shapes differ from model.init")
     require_empty(folder)
-    tensors = {_prefixed(name, PREFIX): x for name, x in gpt2_tensors.from_params(params, cfg).items()}
-    safetensors.write(folder / model_folder.WHOLE, tensors, {"format": "pt"})
+    tensors = gpt2_tensors.from_params(params, cfg)
+    named = {name if name == "lm_head.weight" else PREFIX + name: tensor for name, tensor in tensors.items()}
+    safetensors.write(folder / model_folder.WHOLE, named, {"format": "pt"})
     write_json(folder / "config.json", _config(cfg, params["embedding"]["table"].dtype, end_of_text))
 
 
@@ -140,9 +141,9 @@ def require_sayable(cfg: Config, remedy: str = "export it with --to safetensors"
         ours, theirs = getattr(cfg, field), getattr(SIZES["gpt2"], field)
         if ours != theirs:
             other = f"GPT-2 has {field} {theirs}, and this model was trained with --{field} {ours}"
-            raise UserError(f"{other}: {remedy}", USAGE)
+            raise UserError(f"{other}: {remedy}")
     if cfg.similarity not in SIMILARITIES.values():
-        raise UserError(f"GPT-2 has no --similarity {cfg.similarity}, as this model was trained with: {remedy}", USAGE)
+        raise UserError(f"GPT-2 has no --similarity {cfg.similarity}, as this model was trained with: {remedy}")
 
 
 def digest(params: Params, cfg: Config) -> str:
@@ -197,10 +198,6 @@ def read_config(path: Path) -> Config:
 def _read_json(path: Path) -> dict[str, Any]:
     config = model_folder.read_json(path, "give a folder with config.json and model.safetensors")
     return {OTHER_NAMES.get(name, name): value for name, value in config.items()}
-
-
-def _prefixed(name: str, prefix: str) -> str:
-    return name if name == "lm_head.weight" else prefix + name
 
 
 def _check_tensors(tensors: model_folder.Tensors, cfg: Config) -> dict[str, str]:

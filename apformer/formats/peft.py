@@ -24,7 +24,7 @@ import numpy as np
 from jax.scipy.linalg import block_diag
 
 from apformer import files
-from apformer.errors import CHECKPOINT, USAGE, UserError
+from apformer.errors import CHECKPOINT, UserError
 from apformer.formats import gpt2, gpt2_tensors, model_folder, safetensors
 from apformer.formats.gpt2_tensors import MATRICES
 from apformer.layers import leaves
@@ -115,7 +115,7 @@ def load(folder: str | Path, architecture: ModuleType, params: Params, cfg: Conf
     """
     folder = Path(folder)
     if architecture.__name__ != "apformer.model":
-        raise UserError(f"--adapter {folder} is for a GPT-2, and this model is none: drop the flag", USAGE)
+        raise UserError(f"--adapter {folder} is for a GPT-2, and this model is none: drop the flag")
     gpt2.require_sayable(cfg, "an adapter is for a GPT-2: drop --adapter")
     config, tensors = _read_config(folder / CONFIG), model_folder.read(folder, WEIGHTS)
     if tensors.metadata.get(DIGEST, digest := gpt2.digest(params, cfg)) != digest:

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from apformer.errors import CHECKPOINT, DISK, USAGE, UserError
+from apformer.errors import CHECKPOINT, DISK, UserError
 from apformer.files import disk_errors, fsync
 
 
@@ -62,7 +62,7 @@ def write(path: str | Path, arrays: Mapping[str, jax.Array | np.ndarray], metada
 def refuse_to_overwrite(path: str | Path) -> None:
     """Raise UserError (exit USAGE) if there is anything at `path`."""
     if os.path.lexists(path):
-        raise UserError(f"{path} is there already and is not overwritten: give another name", USAGE)
+        raise UserError(f"{path} is there already and is not overwritten: give another name")
 
 
 def _safetensors(path: str | Path) -> ModuleType:
@@ -70,5 +70,5 @@ def _safetensors(path: str | Path) -> ModuleType:
         import safetensors.numpy
     except ImportError:
         remedy = 'needs the text extra: pip install "apformer[text]"'
-        raise UserError(f"{path} is a file of safetensors, which {remedy}", USAGE) from None
+        raise UserError(f"{path} is a file of safetensors, which {remedy}") from None
     return safetensors

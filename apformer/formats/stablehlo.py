@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from apformer import files
 from apformer.decoding.bind import bind
-from apformer.errors import USAGE, UserError
+from apformer.errors import UserError
 from apformer.formats import safetensors
 from apformer.settings import load_architecture
 
@@ -32,5 +32,5 @@ def write_stablehlo(path: str | Path, architecture: str, params: Any, cfg: Any) 
     try:
         data = exported.serialize()
     except ImportError:  # of flatbuffers
-        raise UserError('--to stablehlo needs the export extra: pip install "apformer[export]"', USAGE) from None
+        raise UserError('--to stablehlo needs the export extra: pip install "apformer[export]"') from None
     files.write_bytes(path, bytes(data))

@@ -8,7 +8,7 @@ anything (https://docs.jax.dev/en/latest/notebooks/Distributed_arrays_and_automa
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -118,7 +118,13 @@ def each_group(function: Callable[[Any, Mesh | None], Any], state: Any, mesh: Me
     parts = [jax.tree.map(partial(_of_group, row, own), state) for row, own in zip(rows, meshes, strict=True)]
     with ThreadPoolExecutor() as pool:  # each device compiles the program, which takes a core
         found = list(pool.map(function, parts, meshes))
-    return jax.tree.map(lambda *leaves: _together_again(leaves, sharding), *found)
+
+    def together_again(*leaves: jax.Array) -> jax.Array:
+        shape = (len(leaves[0]) * mesh.shape["member"], *leaves[0].shape[1:])
+        shards = [shard.data for leaf in leaves for shard in leaf.addressable_shards]
+        return jax.make_array_from_single_device_arrays(shape, sharding, shards)
+
+    return jax.tree.map(together_again, *found)
 
 
 def _sharding(mesh: Mesh, members: int) -> NamedSharding:
@@ -131,12 +137,6 @@ def _of_group(devices: np.ndarray, mesh: Mesh | None, leaf: jax.Array) -> jax.Ar
     if mesh is None:
         return shards[0]
     return jax.make_array_from_single_device_arrays(shards[0].shape, _sharding(mesh, 2), shards)
-
-
-def _together_again(leaves: Sequence[jax.Array], sharding: NamedSharding) -> jax.Array:
-    shape = (len(leaves[0]) * sharding.mesh.shape["member"], *leaves[0].shape[1:])
-    shards = [shard.data for leaf in leaves for shard in leaf.addressable_shards]
-    return jax.make_array_from_single_device_arrays(shape, sharding, shards)
 
 
 def connect(mesh: Mesh | None) -> None:

@@ -30,7 +30,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from apformer.errors import DISK, USAGE, UserError
+from apformer.errors import DISK, USAGE, UserError, tell
 from apformer.machine import refusals, streams
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -93,7 +93,7 @@ def end(exit_code: int) -> None:
 
 def _say(program: str, sentence: object, exit_code: int) -> int:
     with suppress(OSError):
-        print(f"{program}: {sentence}", file=sys.stderr)
+        tell(f"{program}: {sentence}")
     return exit_code
 
 
@@ -219,7 +219,7 @@ def keep_programs(place: str | None = None) -> str | None:
     except OSError as error:
         os.environ[CACHE] = FORBIDDEN  # said once
         remedy = f"give another folder, or {FORBIDDEN}, with --compilation_cache or {CACHE}"
-        print(f"cannot keep compiled programs in {folder} ({error.strerror}): {remedy}", file=sys.stderr)
+        tell(f"cannot keep compiled programs in {folder} ({error.strerror}): {remedy}")
         return None
     # Neither costs more than a compilation: a program that cannot be read, and one that does not fit on the disk.
     warnings.filterwarnings("ignore", message="Error (reading|writing) (from )?persistent compilation cache")

@@ -32,7 +32,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from apformer import __version__
-from apformer.errors import DATA, LOST, USAGE, UserError
+from apformer.errors import DATA, LOST, USAGE, UserError, tell
 from apformer.machine import process
 
 PATIENCE = 120  # seconds until all processes have come
@@ -197,7 +197,7 @@ def _is_loopback(host: str) -> bool:
 
 def _give_up(coordinator: str) -> None:
     remedy = "start all of them, process 0 on that machine, and open the port"
-    print(f"apformer: not all processes came to {coordinator} within {PATIENCE} s: {remedy}", file=sys.stderr)
+    tell(f"apformer: not all processes came to {coordinator} within {PATIENCE} s: {remedy}")
     process.end(LOST)
 
 

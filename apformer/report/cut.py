@@ -5,16 +5,16 @@ import sys
 import unicodedata
 from collections.abc import Iterable
 from itertools import cycle
-from typing import Any, TextIO
+from typing import Any
 
 COLOURS = ("48;5;153", "48;5;222", "48;5;157", "48;5;218", "48;5;189")  # light, under black letters
 SPECIAL = "48;5;16;38;5;231"  # white on black
 _OFF = "\x1b[0m"
 
 
-def in_colour(stream: TextIO | None = None) -> bool:
-    """Return whether a stream, standard output by default, is a terminal that shows colours, and NO_COLOR not set."""
-    return (stream or sys.stdout).isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+def in_colour() -> bool:
+    """Return whether standard output is a terminal that shows colours, and NO_COLOR not set."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def cut(tokens: Iterable[int], tokenizer: Any, colour: bool) -> str:
@@ -37,11 +37,8 @@ def cut(tokens: Iterable[int], tokenizer: Any, colour: bool) -> str:
 def shown(piece: bytes) -> str:
     """Return bytes as text, with escapes for what is no UTF-8 and what would steer a terminal, but line ends, tabs."""
     text = piece.decode("utf-8", "backslashreplace")
-    return "".join(_escaped(letter) if unicodedata.category(letter) in ("Cc", "Cf") else letter for letter in text)
-
-
-def _escaped(letter: str) -> str:
-    return letter if letter in "\n\t\u200d" else letter.encode("unicode_escape").decode()
+    steers = {letter for letter in text if unicodedata.category(letter) in ("Cc", "Cf")} - {*"\n\t\u200d"}
+    return "".join(letter.encode("unicode_escape").decode() if letter in steers else letter for letter in text)
 
 
 def _painted(piece: str, style: str) -> str:

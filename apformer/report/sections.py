@@ -16,7 +16,6 @@ else. It returns a dict, of which vocabulary, task, facts and right are needed:
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -24,7 +23,7 @@ import numpy as np
 
 from apformer.errors import UserError
 from apformer.report import tables
-from apformer.settings import Settings
+from apformer.settings import Settings, with_part
 
 percent = tables.percent  # shares read alike on the page and in a terminal
 ROWS, TOKENS = 64, 4096  # of held-out rows: at most
@@ -201,7 +200,7 @@ def spread(items: Sequence, count: int) -> list:
 
 def in_float32(settings: Settings) -> Settings:
     """Return the settings of a run with the compute_dtype of the page, float32."""
-    return replace(settings, training=replace(settings.training, compute_dtype="float32"))
+    return with_part(settings, "training", compute_dtype="float32")
 
 
 def probe(batch: Any, term_BT: np.ndarray | None = None) -> dict[str, list | None]:

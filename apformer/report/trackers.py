@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from apformer import files
-from apformer.errors import CHECKPOINT, USAGE, UserError, typed
+from apformer.errors import CHECKPOINT, UserError, typed
 from apformer.report import progress
 
 
@@ -39,7 +39,7 @@ def require(log_to: str) -> None:
             import wandb  # noqa: F401  # pyright: ignore[reportMissingImports]
     except ImportError:
         fault = f"--log_to {log_to} needs the {log_to} extra"
-        raise UserError(f'{fault}: pip install "apformer[{log_to}]"', USAGE) from None
+        raise UserError(f'{fault}: pip install "apformer[{log_to}]"') from None
 
 
 class Tracker:

@@ -18,7 +18,6 @@ import os
 import re
 import shutil
 import socket
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -27,7 +26,7 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
-from apformer.errors import CHECKPOINT, DISK, LOCKED, UserError, typed
+from apformer.errors import CHECKPOINT, DISK, LOCKED, UserError, tell, typed
 from apformer.files import disk_errors, preflight, require_empty, truncate_after
 from apformer.runs import selection
 
@@ -163,7 +162,7 @@ def lock(run_dir: str | Path) -> Iterator[None]:
             holder = file.read().strip() or "another process"
             raise UserError(f"{run_dir} is in use by {holder}: wait until it ends, or stop it", LOCKED) from None
         except OSError:  # as on some network file systems
-            print(f"the disk of {run_dir} has no locks: start no second process on this run", file=sys.stderr)
+            tell(f"the disk of {run_dir} has no locks: start no second process on this run")
         with disk_errors(path):
             file.truncate(0)
             file.write(f"process {os.getpid()} on {socket.gethostname()}\n")

@@ -18,7 +18,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from apformer import files, tasks, train
-from apformer.errors import typed
+from apformer.errors import tell, typed
 from apformer.machine import devices, process, processes
 from apformer.runs import provenance, selection, settings_file
 from apformer.runs.checkpoint import Checkpoints
@@ -56,7 +56,7 @@ def begin(path: Path, settings: Settings, rows: Any, given: Any = None) -> None:
     told = f"{counted(params)} parameters"
     if hasattr(task, "adapters") and task.adapters(settings):
         told = f"{counted(params['adapters'])} of {told} trained"
-    print(f"{path}: {told}, {run.steps:,} steps", file=sys.stderr)
+    tell(f"{path}: {told}, {run.steps:,} steps")
 
 
 def initial_state(settings: Settings, given: Any = None) -> TrainState:
@@ -205,7 +205,7 @@ def fit(
     log = Log(path / "metrics.jsonl", settings, step, jax.device_get(state.hyper["learning_rate"]))
     mesh = devices.mesh(run.members, run.batch_size)
     if lost := first_lost(read_metrics(path), run.log_every, step):
-        print(f"{log.path} has lost lines, the first of step {lost}: {selection.again(path, lost)}", file=sys.stderr)
+        tell(f"{log.path} has lost lines, the first of step {lost}: {selection.again(path, lost)}")
     with Feeding(task.feed(settings, rows), state.key, run, mesh) as feeding:
         devices.connect(mesh)
         state = devices.place(state, mesh, run.members)
@@ -271,7 +271,7 @@ def _stop(path: Path, step: int, checkpoints: Checkpoints, number: int) -> NoRet
     """End the process by the number of a signal, once its work is on the disk."""
     processes.part()
     checkpoints.close()
-    print(f"stopped at step {step:,} and saved: {typed('resume', path)} goes on", file=sys.stderr)
+    tell(f"stopped at step {step:,} and saved: {typed('resume', path)} goes on")
     sys.exit(128 + number)
 
 

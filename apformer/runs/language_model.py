@@ -150,13 +150,6 @@ def load(folder: str | None = None, member: int | None = None, adapter: str | No
     return LanguageModel(bound, architecture.max_tokens(cfg), tokenizer, tokenizer.special_tokens | ends)
 
 
-def window(folder: str | None, found: LanguageModel) -> int:
-    """Return the number of tokens that the LanguageModel of a folder reads at once: all it can, or as in training."""
-    if found.max_tokens is not None:
-        return found.max_tokens
-    return settings_file.read(directory.find(folder)).data.context
-
-
 def _load(folder: str | None, member: int | None) -> tuple[ModuleType, Any, Any, Path]:
     """Return (architecture, cfg, params, path)."""
     if folder is not None and folders.is_gpt2(folder):

@@ -7,13 +7,12 @@ A recipe says where the flags start. It is a function of a task, whose arguments
 import dataclasses
 import inspect
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 from apformer import flags, tasks
-from apformer.errors import UserError
+from apformer.errors import UserError, tell
 from apformer.report import trackers
 from apformer.runs import directory, settings_file
 from apformer.settings import Settings, Training, with_part
@@ -55,7 +54,7 @@ def _rounded(settings: Settings) -> Settings:
     if min(run.save_every, run.log_every) < 1 or run.save_every % run.log_every == 0:
         return settings
     several = run.save_every + -run.save_every % run.log_every
-    print(f"--save_every is {several}, the next multiple of --log_every {run.log_every}", file=sys.stderr)
+    tell(f"--save_every is {several}, the next multiple of --log_every {run.log_every}")
     return with_part(settings, "training", save_every=several)
 
 

@@ -108,7 +108,11 @@ def load_params(
     members, folder = settings.training.members, path / "checkpoints"
     if member is not None and not 0 <= member < members:
         raise UserError(f"--member {member} is out of range: {path} has members 0 to {members - 1}")
-    steps = [step] if step is not None else _steps_to_use(folder, settings.training.average)
+    steps: Sequence[int | None] = [step]
+    if step is None:
+        facts, several = selection.read_all(folder), settings.training.average
+        # None for the newest, where no step was saved on schedule.
+        steps = [selection.best(facts)] if several == 1 else selection.scheduled(facts)[-several:] or [None]
     abstract = abstract_state(settings)
 
     def params_of(state: TrainState) -> Any:
@@ -154,12 +158,6 @@ def load_result(path: Path, settings: Settings, name: str, command: str) -> tupl
         except UserError as error:
             fault = f"of a checkpoint that is not sound ({error})"
     raise UserError(f"{path / name} is {fault}: run {typed(command, path)}", CHECKPOINT)
-
-
-def _steps_to_use(folder: Path, several: int) -> Sequence[int | None]:
-    """Return the steps whose mean is the model of a run; [None] for the newest, where no step was saved on schedule."""
-    facts = selection.read_all(folder)
-    return [selection.best(facts)] if several == 1 else selection.scheduled(facts)[-several:] or [None]
 
 
 def _choose(path: Path, step: int, members: int, member: int | None) -> int:

@@ -11,7 +11,6 @@ import hashlib
 import json
 import re
 import shutil
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
@@ -20,7 +19,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from apformer.errors import CHECKPOINT, UserError, typed
+from apformer.errors import CHECKPOINT, UserError, tell, typed
 from apformer.files import disk_errors, has, parse_json
 
 FILE = Path("facts", "facts.json")  # of a checkpoint
@@ -94,7 +93,7 @@ def set_aside(path: Path, damage: Damaged) -> None:
     with disk_errors(path):
         shutil.rmtree(aside, ignore_errors=True)
         path.rename(aside)
-    print(f"{path} is damaged ({damage}): renamed to {aside.name}", file=sys.stderr)
+    tell(f"{path} is damaged ({damage}): renamed to {aside.name}")
 
 
 def read_all(folder: str | Path, meet: Callable[[Path, Damaged], None] = refuse) -> dict[int, Facts]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from apformer import files, tasks
 from apformer.errors import CHECKPOINT, UserError
-from apformer.flags import require
+from apformer.flags import require, require_whole
 from apformer.optimizer import Config as Optimizer
 from apformer.plugins import Fault
 from apformer.settings import Settings, Training, architecture_of, load_architecture, model_from, part_from
@@ -50,10 +50,9 @@ def from_dict(config: dict, source: Path) -> Settings:
         UserError: It names the file and the part at fault. Exit code USAGE, if a plugin of that name is missing or
             broken, else CHECKPOINT.
     """
-    if not files.has(config, {"task": str, "architecture": str}):
-        sentence = f"{source} is damaged or of another version of apformer: restore it, or train anew"
-        raise UserError(sentence, CHECKPOINT)
     try:
+        if not files.has(config, {"task": str, "architecture": str}):
+            raise ValueError("it names no task or no architecture")
         task, architecture = tasks.load(config["task"]), load_architecture(config["architecture"])
         parts = config["flags"]
         if config["architecture"] not in task.ARCHITECTURES:
@@ -98,7 +97,7 @@ def check(settings: Settings) -> None:
     for flag, (least, end, fits) in RANGES.items():
         part = run if hasattr(run, flag) else rule
         require(flag, least <= getattr(part, flag) < end, part, fits)
-    require("seed", 0 <= run.seed <= 2**31 - run.members, run, f"0 to {2**31 - run.members}")
+    require_whole("seed", run, 0, 2**31 - run.members)
     require("min_lr", 0 <= rule.min_lr <= rule.learning_rate, rule, f"0 to --learning_rate, {rule.learning_rate}")
     fits = f"a multiple of --log_every {run.log_every}"
     require("save_every", run.save_every % run.log_every == 0, run, fits)
@@ -107,9 +106,8 @@ def check(settings: Settings) -> None:
     if run.remat and settings.architecture not in ("model", "seq2seq"):
         raise UserError("--remat is for transformers: drop it")
     for field in dataclasses.fields(settings.model):  # a whole number has to fit the axis of an array
-        value = getattr(settings.model, field.name)
-        if field.type in (int, int | None) and value is not None:
-            require(field.name, 1 <= value < 2**31, settings.model, "1 to 2147483647")
+        if field.type in (int, int | None) and getattr(settings.model, field.name) is not None:
+            require_whole(field.name, settings.model)
     epsilon = vars(settings.model).get("norm_epsilon", 1e-5)
     require("norm_epsilon", 0 < epsilon < 1, settings.model, "more than 0 and less than 1")
     longest = tasks.load(settings.task).check(settings)

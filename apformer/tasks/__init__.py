@@ -7,7 +7,6 @@ how to bring a task.
 
 import pkgutil
 import shlex
-import sys
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from functools import cache
@@ -19,12 +18,14 @@ import jax
 
 from apformer import plugins
 from apformer.decoding.bind import Model
-from apformer.errors import USAGE, UserError
+from apformer.errors import UserError, tell
 from apformer.settings import Settings
 
 LossAndMetrics = tuple[jax.Array, dict[str, jax.Array]]
 Loss = Callable[..., LossAndMetrics]  # (params, batch, key) -> (loss, metrics)
 Progress = Callable[[int, int], Any]  # (done, total)
+
+_tell_once = cache(tell)
 
 
 class Evaluation(NamedTuple):
@@ -224,13 +225,8 @@ def _sound() -> dict[str, ModuleType]:
         try:
             found[name] = load(name)
         except plugins.Fault as error:
-            _warn(f"apformer: {error}")
+            _tell_once(f"apformer: {error}")
     return found
-
-
-@cache
-def _warn(sentence: str) -> None:
-    print(sentence, file=sys.stderr)
 
 
 def recipes() -> dict[str, str]:
@@ -244,7 +240,7 @@ def recipes() -> dict[str, str]:
         for recipe in module.RECIPES:
             if recipe in found:
                 fault = f"the tasks {found[recipe]} and {task} both have a recipe {recipe}"
-                raise UserError(f"{fault}: uninstall the package that brings one of them", USAGE)
+                raise UserError(f"{fault}: uninstall the package that brings one of them")
             found[recipe] = task
     return found
 
@@ -265,5 +261,5 @@ def ability(settings: Settings, name: str, run: str | Path, command: str | None 
     if not hasattr(task, name):
         able = ", ".join(each for each, module in _sound().items() if hasattr(module, name))
         fault = f"{run} is a run of {settings.task}, and `apformer {command or name}` takes runs of {able}"
-        raise UserError(f"{fault}: name one, or try `{task.example(settings, shlex.quote(str(run)))}`", USAGE)
+        raise UserError(f"{fault}: name one, or try `{task.example(settings, shlex.quote(str(run)))}`")
     return getattr(task, name)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from apformer import files
-from apformer.errors import CHECKPOINT, USAGE, UserError
+from apformer.errors import CHECKPOINT, UserError
 from apformer.settings import model_from, part_from
 
 
@@ -33,12 +33,12 @@ def read(folder: str | Path, task: str, data: type, other: tuple[str, str]) -> S
     trained, remedy = other
     file = Path(folder) / "config.json"
     if not os.path.isdir(folder):  # pathlib raises where a name is too long
-        raise UserError(f"{folder} is not a directory: {remedy}", USAGE)
+        raise UserError(f"{folder} is not a directory: {remedy}")
     if not file.is_file():
-        raise UserError(f"{folder} holds no run (no config.json): {remedy}", USAGE)
+        raise UserError(f"{folder} holds no run (no config.json): {remedy}")
     config = files.read_json(file)
     if isinstance(config, dict) and config.get("task", task if "flags" in config else None) != task:
-        raise UserError(f"{folder} was not trained {trained}: {remedy}", USAGE)
+        raise UserError(f"{folder} was not trained {trained}: {remedy}")
     try:
         name, flags = config["architecture"], config["flags"]
         return Source(name, model_from(name, flags["model"]), part_from(data, flags["data"]))
@@ -60,4 +60,4 @@ def require_same(part: Any, theirs: Any, names: Iterable[str], folder: str) -> N
         value, other = getattr(part, name), getattr(theirs, name)
         if value != other:
             fault = f"--{name} {value} contradicts --init_from {folder}, whose {name} is {other}"
-            raise UserError(f"{fault}: drop the flag", USAGE)
+            raise UserError(f"{fault}: drop the flag")

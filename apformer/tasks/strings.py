@@ -19,8 +19,8 @@ import numpy as np
 from apformer import tasks
 from apformer.analysis import ablate
 from apformer.decoding.bind import Model
-from apformer.errors import DATA, USAGE, UserError
-from apformer.flags import require
+from apformer.errors import DATA, UserError
+from apformer.flags import require, require_whole
 from apformer.report import attention, sections, tables
 from apformer.settings import Settings
 from apformer.tasks import Progress, defaults
@@ -56,7 +56,7 @@ def check(settings: Settings) -> int:
     """Return the longest row in tokens. Raises UserError (exit USAGE) that names the flag and what fits."""
     size = len(_vocabulary(settings))
     require("vocab_size", settings.model.vocab_size == size, settings.model, f"{size}")
-    require("test_sequences", 1 <= settings.options.test_sequences < 2**31, settings.options, "1 to 2147483647")
+    require_whole("test_sequences", settings.options)
     return jax.eval_shape(lambda: _draw(settings, 0, 1)).tokens_BT.shape[1]
 
 
@@ -154,7 +154,7 @@ def predict(model: Model, settings: Settings, lines: list[str], name: str, terms
         UserError: USAGE for other `terms`, DATA for a line that begins no string; it names the line.
     """
     if terms != 1:
-        raise UserError(f"--terms {terms} is more than one string: leave it out", USAGE)
+        raise UserError(f"--terms {terms} is more than one string: leave it out")
     vocabulary, longest = _vocabulary(settings), check(settings)
     for number, line in enumerate(lines, 1):
         if unknown := sorted({*line} - {*vocabulary[1:]}):

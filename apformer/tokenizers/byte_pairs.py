@@ -27,7 +27,7 @@ from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 
-from apformer.errors import DATA, USAGE, UserError
+from apformer.errors import DATA, UserError
 from apformer.files import read_text, write_text
 from apformer.tokenizers.chunks import GPT4_PATTERN, refuse_special, split
 
@@ -98,7 +98,7 @@ def train(text: str, vocab_size: int, pattern: str = GPT4_PATTERN) -> Tokenizer:
     Raises UserError: USAGE if vocab_size is under 256, DATA for a lone surrogate.
     """
     if vocab_size < 256:
-        raise UserError(f"vocab_size {vocab_size} is under 256, the number of bytes: give 256 or more", USAGE)
+        raise UserError(f"vocab_size {vocab_size} is under 256, the number of bytes: give 256 or more")
     chunks = [(list(chunk.encode("utf-8")), count) for chunk, count in Counter(split(text, pattern)).items()]
     merges = []
     while len(merges) < vocab_size - 256 and (counts := count_pairs(chunks)):

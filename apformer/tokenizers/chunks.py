@@ -12,7 +12,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
-from apformer.errors import DATA, USAGE, UserError
+from apformer.errors import DATA, UserError
 
 GPT2_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 GPT4_PATTERN = "|".join(
@@ -36,7 +36,7 @@ def library() -> ModuleType:
     try:
         import tokenizers
     except ImportError:
-        raise UserError('byte pairs need the text extra: pip install "apformer[text]"', USAGE) from None
+        raise UserError('byte pairs need the text extra: pip install "apformer[text]"') from None
     return tokenizers
 
 

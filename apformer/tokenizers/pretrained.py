@@ -53,12 +53,11 @@ def load(path: str | Path) -> Characters | BytePairs:
         path = path / "tokenizer.json"
     text = files.read_text(path, _AGAIN, DATA)
     if path.suffix == ".tiktoken" or tiktoken.is_one(text):
-        return _of_content(_from_vocabulary(tiktoken.parse(text, path), path), path)
+        return _from_vocabulary(tiktoken.parse(text, path), path)
     if text.startswith(byte_pairs.VERSION):
         found = byte_pairs.parse(text, path)
         tokens = [found.vocab[token] for token in range(256 + len(found.merges))]
-        vocabulary = Vocabulary(tokens, found.merges, found.pattern, found.special_tokens)
-        return _of_content(_from_vocabulary(vocabulary, path), path)
+        return _from_vocabulary(Vocabulary(tokens, found.merges, found.pattern, found.special_tokens), path)
     try:
         content = files.parse_json(text)
     except ValueError as error:
@@ -134,8 +133,8 @@ def _without_gaps(content: Any, path: Path) -> Any:
     return content | {"model": model, "added_tokens": sorted(added, key=lambda token: token["id"])}
 
 
-def _from_vocabulary(found: Vocabulary, path: Path) -> Any:
-    """Return a vocabulary as the content of a `tokenizer.json`."""
+def _from_vocabulary(found: Vocabulary, path: Path) -> BytePairs:
+    """Return the tokenizer of a vocabulary."""
     tokens, merges, pattern, special_tokens = found
     if len({*tokens, *(name.encode("utf-8") for name in special_tokens)}) < len(tokens) + len(special_tokens):
         raise UserError(f"{path} has the same token twice: {_AGAIN}", DATA)
@@ -147,7 +146,7 @@ def _from_vocabulary(found: Vocabulary, path: Path) -> Any:
         content = json.loads(byte_level(library().models.BPE(ids, pairs), pattern).to_str())
     special = sorted(special_tokens.items(), key=lambda named: named[1])
     added = [_PLAIN | {"id": token, "content": name, "special": True} for name, token in special]
-    return content | {"added_tokens": added}
+    return _of_content(content | {"added_tokens": added}, path)
 
 
 def _characters(characters: Any, path: Path) -> Characters:

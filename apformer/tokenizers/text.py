@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from apformer.errors import DATA, USAGE, UserError
+from apformer.errors import DATA, UserError
 from apformer.tokenizers.chunks import BYTES, GPT2_PATTERN, GPT4_PATTERN, library, refuse_special, refuse_surrogates
 from apformer.tokenizers.digits import Tokens, codes, inside, refuse_unknown
 
@@ -168,7 +168,7 @@ def train_byte_pairs(text: str, vocab_size: int) -> BytePairs:
     Raises UserError: USAGE if vocab_size is under 256 or the text extra is missing, DATA as `train_characters`.
     """
     if vocab_size < len(BYTES):
-        raise UserError(f"--vocab_size {vocab_size} is under 256, the number of bytes: give 256 or more", USAGE)
+        raise UserError(f"--vocab_size {vocab_size} is under 256, the number of bytes: give 256 or more")
     _refuse_no_text(text)
     return train_byte_pairs_on([text], vocab_size)
 

@@ -1,9 +1,7 @@
 """Continue lines of terms, greedily."""
 
-import sys
-
 from apformer.decoding.bind import Model
-from apformer.errors import DATA, USAGE, UserError
+from apformer.errors import DATA, UserError, tell
 from apformer.settings import Settings, architecture_of
 from apformer.tasks.exact_match import continue_rows
 from apformer.tasks.progressions import generator, text_file
@@ -34,14 +32,14 @@ def predict(model: Model, settings: Settings, lines: list[str], name: str, terms
     if unseen := [(number, row[1]) for number, row in enumerate(rows, 1) if not least <= row[1] <= most]:
         number, difference = unseen[0]
         seen = f"the model was trained on differences from {least} to {most}, and {difference} is another"
-        print(f"{name}, line {number}: {seen}", file=sys.stderr)
+        tell(f"{name}, line {number}: {seen}")
     fits_B = [terms_that_fit(*row, digits, terms) for row in rows]
     characters = max(fits_B) * (digits + 1)
     longest = max(map(len, lines)) + characters
     most = min(MOST, architecture_of(settings).max_tokens(settings.model) or MOST)
     if longest > most:
         fault = f"--terms {terms} makes a line of {longest:,} characters, more than {most:,}"
-        raise UserError(f"{fault}: give fewer terms", USAGE)
+        raise UserError(f"{fault}: give fewer terms")
     tokens_BN = continue_rows([tokenizer.encode(line) for line in lines], characters, model)
     return [
         (tokenizer.decode(tokens_N[1 : fits * (digits + 1)]), fits)

@@ -246,6 +246,15 @@ def carries(before: np.ndarray, difference: np.ndarray, digits: int) -> np.ndarr
     return (digit_sum(smaller) + digit_sum(size) - digit_sum(smaller + size)) // 9
 
 
+def in_all(result: dict) -> list[list[str]]:
+    """Return rows of a table, of all predictable terms and of all sequences: name, count, share right in each mode."""
+    whole = next((group["count"] for group in result["by_position"] if group["term"] == 3), 0)
+    return [
+        ["predictable terms", f"{result['terms']:,}", *(tables.percent(result[f"exact_{mode}"]) for mode in MODES)],
+        ["sequences of 3 terms or more", f"{whole:,}", "-", tables.percent(result["exact_sequences"])],
+    ]
+
+
 def table(result: dict) -> str:
     """Return the result for a terminal: the loss, then exact matches overall, by position and by carries."""
     head = [f"{result['sequences']:,} held-out progressions: {result['nats_per_char']:.5f} nats per character"]
@@ -259,14 +268,12 @@ def table(result: dict) -> str:
         trained = result["trained"]
         exact, nats = tables.percent(trained["exact_teacher_forced"]), trained["nats_per_char"]
         head.append(f"{trained['sequences']:,} progressions of the training file: {nats:.5f}, terms exact {exact}")
-    rows = [["", "count", *MODES.values()]]
+    rows = [["", "count", *MODES.values()], *in_all(result)]
 
     def add(name: str, count: int, *shares: float | None) -> None:
         rows.append([name, f"{count:,}", *map(tables.percent, shares)])
 
-    add("predictable terms", result["terms"], *(result[f"exact_{mode}"] for mode in MODES))
     by_term = [group for group in result["by_position"] if group["count"]]
-    add("sequences of 3 terms or more", by_term[0]["count"] if by_term else 0, None, result["exact_sequences"])
     for low, next_low in pairwise((3, 4, 5, 9, 17, 33, 65, math.inf)):
         if groups := [group for group in by_term if low <= group["term"] < next_low]:
             last, count = groups[-1]["term"], sum(group["count"] for group in groups)

@@ -19,8 +19,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from apformer.errors import USAGE, UserError
-from apformer.flags import require
+from apformer.errors import UserError
+from apformer.flags import require, require_whole
 from apformer.tasks.batch import Batch
 from apformer.tasks.progressions.proof.rows import UNSPLIT_BELOW, split_of
 from apformer.tokenizers.digits import VOCABULARY
@@ -66,7 +66,7 @@ class Progressions(NamedTuple):
 
 def check(cfg: Config) -> None:
     """Raise UserError (exit USAGE) that names a flag which no generator can follow, and what fits."""
-    require("digits", 1 <= cfg.digits <= 9, cfg, "1 to 9")
+    require_whole("digits", cfg, 1, 9)
     require("min_terms", cfg.min_terms >= 2, cfg, "at least 2")
     require("max_terms", cfg.min_terms <= cfg.max_terms <= 10**9, cfg, f"--min_terms {cfg.min_terms} to 1000000000")
     fits = (10**cfg.digits - 1) // (cfg.min_terms - 1)
@@ -117,7 +117,7 @@ def require_split(cfg: Config, split: str) -> None:
     """Raise UserError (exit USAGE) if the generator draws no progression of a split."""
     if not has_split(cfg, split):
         remedy = "2 to 9 --digits" if cfg.digits == 1 else f"a wider range that goes beyond {UNSPLIT_BELOW}"
-        raise UserError(f"these differences have no {split} lines: give {remedy}", USAGE)
+        raise UserError(f"these differences have no {split} lines: give {remedy}")
 
 
 def draw(key: jax.Array, cfg: Config, batch_size: int, split: str | None = None) -> Progressions:

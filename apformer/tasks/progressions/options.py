@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from apformer.errors import USAGE, UserError
+from apformer.errors import UserError
 from apformer.files import FilePath
-from apformer.flags import require
+from apformer.flags import require, require_whole
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ def check(options: Options) -> None:
         "position_offset": 0,
     }
     for flag, number in least.items():
-        require(flag, number <= getattr(options, flag) < 2**31, options, f"{number} to 2147483647")
+        require_whole(flag, options, number)
     require("hard_fraction", 0 <= options.hard_fraction < 1, options, "at least 0 and less than 1")
     if options.prefix_rows and options.prefix_loss == "none":
         taught = f"--prefix_rows {options.prefix_rows} teaches the first two terms"
-        raise UserError(f"{taught}, which cost nothing with --prefix_loss none: give 0", USAGE)
+        raise UserError(f"{taught}, which cost nothing with --prefix_loss none: give 0")

@@ -12,11 +12,17 @@ from apformer.report import sections
 from apformer.settings import Settings
 from apformer.tasks.batch import Batch
 from apformer.tasks.progressions import training
-from apformer.tasks.progressions.evaluation import MODES, carries, charts, doubt
+from apformer.tasks.progressions.evaluation import MODES, carries, charts, doubt, in_all
 from apformer.tasks.progressions.generator import Config
 from apformer.tokenizers import digits as tokenizer
 
-EVALUATION = {"terms", "exact_teacher_forced", "exact_free_running", "exact_sequences", "nats_per_char", "errors"} | {
+EVALUATION = {
+    "terms",
+    "exact_teacher_forced",
+    "exact_free_running",
+    "exact_sequences",
+    "nats_per_char",
+    "errors",
     "by_position",
     "by_difference",
     "by_carries",
@@ -102,26 +108,19 @@ def _facts(found: dict) -> list[list[str]]:
 def _blocks(found: dict, cfg: Config) -> list[dict]:
     """Return charts of the exact match: by position, carries, difference, in all, and by first term and difference."""
     cells, top = found["by_first_and_difference"], 10**cfg.digits
+    rows = in_all(found)
+    if "trained" in found:
+        rows.append(["terms of the training file", *in_all(found["trained"])[0][1:]])
     tenth = -(-top // len(cells))
     return [
         *charts(found),
-        sections.table("In all", ["what", "count", *MODES.values()], _in_all(found)),
+        sections.table("In all", ["what", "count", *MODES.values()], rows),
         sections.differences(
             [(i * tenth, min((i + 1) * tenth, top) - 1) for i in range(len(cells))],
             [(group["from"], group["to"]) for group in found["by_difference"]],
             [[{"count": cell["count"], "share": cell["free_running"]} for cell in row] for row in cells],
         ),
     ]
-
-
-def _in_all(found: dict) -> list[list[str]]:
-    def row(name: str, of: dict) -> list[str]:
-        return [name, f"{of['terms']:,}", *(sections.percent(of[f"exact_{mode}"]) for mode in MODES)]
-
-    whole = next((group["count"] for group in found["by_position"] if group["term"] == 3), 0)
-    rows = [row("predictable terms", found)]
-    rows.append(["sequences of 3 terms or more", f"{whole:,}", "–", sections.percent(found["exact_sequences"])])
-    return rows + [row("terms of the training file", found["trained"]) for _ in range("trained" in found)]
 
 
 def _wrong(found: dict | None, cfg: Config) -> dict:

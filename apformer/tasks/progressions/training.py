@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from apformer import loss
-from apformer.errors import DATA, USAGE, UserError
+from apformer.errors import DATA, UserError
 from apformer.files import read_bytes
 from apformer.flags import require
 from apformer.settings import Settings, architecture_of, training_apply
@@ -36,7 +36,7 @@ def check(settings: Settings) -> int:
     cfg, offset = settings.data, settings.options.position_offset
     require("vocab_size", settings.model.vocab_size == len(VOCABULARY), settings.model, f"{len(VOCABULARY)}")
     if offset and settings.architecture == "recurrent":
-        raise UserError(f"--position_offset {offset} is for transformers: drop it", USAGE)
+        raise UserError(f"--position_offset {offset} is for transformers: drop it")
     return generator.most_terms(cfg) * (cfg.digits + 1) - 1 + offset
 
 
@@ -75,14 +75,14 @@ def load(settings: Settings) -> tuple[Settings, Rows]:
             generator.require_split(settings.data, split)
         return settings, None
     if settings.options.prefix_rows and settings.options.prefix_loss == "alone":
-        raise UserError("--prefix_loss alone is for rows of the generator: give --prefix_loss plain", USAGE)
+        raise UserError("--prefix_loss alone is for rows of the generator: give --prefix_loss plain")
     rows, found = text_file.read(name)
     if found != digits:
         raise UserError(f"{name} has terms of {found} digits where --digits is {digits}: give --digits {found}", DATA)
     longest = int(rows.terms_B.max()) * (digits + 1) - 1
     most = architecture_of(settings).max_tokens(settings.model)
     if most is not None and most < longest:
-        raise UserError(f"{name} has rows of {longest} characters: give --max_len {longest} or more", USAGE)
+        raise UserError(f"{name} has rows of {longest} characters: give --max_len {longest} or more")
     split_B = generator.split_of(rows.difference_B, rows.first_B)
     splits = {split: Progressions(*(leaf[split_B == i] for leaf in rows)) for i, split in enumerate(generator.SPLITS)}
     for split, part in splits.items():

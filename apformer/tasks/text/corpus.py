@@ -7,7 +7,6 @@ exactly once. Before the token it follows, the model sees 0 to context - 1 token
 """
 
 import os
-import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from apformer import files
-from apformer.errors import DATA, USAGE, UserError
+from apformer.errors import DATA, UserError, tell
 from apformer.files import FilePath
-from apformer.flags import require
+from apformer.flags import require, require_whole
 from apformer.tasks.batch import Batch
 
 OTHERS = {"config.json", "tokenizer.json", "000000.bin"}  # in a folder of a run, of a model or of tokens
@@ -69,8 +68,8 @@ class Options:
 def check(cfg: Config) -> None:
     """Raise UserError (exit USAGE) that names the flag which no text can follow."""
     if cfg.text is None:
-        raise UserError("--text is missing: give a text file in UTF-8, or a folder of texts or of tokens", USAGE)
-    require("context", 1 <= cfg.context < 2**31, cfg, "1 to 2147483647")
+        raise UserError("--text is missing: give a text file in UTF-8, or a folder of texts or of tokens")
+    require_whole("context", cfg)
     require("validation_share", 0 < cfg.validation_share < 1, cfg, "more than 0 and less than 1")
 
 
@@ -79,7 +78,7 @@ def read(path: str | Path) -> str:
     if not os.path.isdir(path):
         return read_file(path)
     text, told = read_folder(path)
-    print(told, file=sys.stderr)
+    tell(told)
     return text
 
 

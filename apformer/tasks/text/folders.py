@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from apformer.errors import USAGE, UserError
+from apformer.errors import UserError
 from apformer.formats import gpt2
 from apformer.tasks import source_run
 from apformer.tasks.text.corpus import Config
@@ -18,14 +18,14 @@ def is_gpt2(folder: str | Path) -> bool:
     """Return whether a folder is a GPT-2 folder, and not a run. Raises UserError (exit USAGE) if it can be neither."""
     path = Path(folder)
     if not os.path.isdir(path):
-        raise UserError(f"{path} is not a directory: name a run or a GPT-2 folder; {HOW_TO_GET}", USAGE)
+        raise UserError(f"{path} is not a directory: name a run or a GPT-2 folder; {HOW_TO_GET}")
     try:
         said = json.loads((path / "config.json").read_bytes())
     except FileNotFoundError:
         needed = "name a run of a text, or a GPT-2 folder with config.json and model.safetensors"
         if snapshots := sorted(path.glob("snapshots/*/config.json")):  # a folder of the cache of the hub
             needed = f"give {snapshots[-1].parent}"
-        raise UserError(f"{path} holds no model (no config.json): {needed}; {HOW_TO_GET}", USAGE) from None
+        raise UserError(f"{path} holds no model (no config.json): {needed}; {HOW_TO_GET}") from None
     except (OSError, ValueError, RecursionError):  # what is wrong with it says whoever reads it
         return not (path / "checkpoints").exists()
     return isinstance(said, dict) and "flags" not in said

@@ -30,19 +30,17 @@ def init(key: jax.Array, params: Any, rank: int, on: str = "all") -> Any:
         on: "all", or "attention" for queries, keys and values alone.
     """
     paths, tree = jax.tree_util.tree_flatten_with_path(params)
+
+    def factors(key: jax.Array, path: tuple, W: jax.Array) -> dict | None:
+        matrix = leaves.matrix(path, W.ndim) if on == "all" or path[-1].key in ATTENTION else None
+        if matrix is None:
+            return None
+        L, inputs, outputs = len(W), *([W.shape[axis] for axis in axes] for axes in (matrix.inputs, matrix.outputs))
+        A = jax.random.normal(key, (L, *inputs, rank), W.dtype)
+        return {"A": A / jnp.sqrt(A[0].size / rank).astype(W.dtype), "B": jnp.zeros((L, rank, *outputs), W.dtype)}
+
     keys = jax.random.split(key, len(paths))
-    return tree.unflatten(
-        [_factors(key, W, path, rank, on) for key, (path, W) in zip(keys, paths, strict=True)],
-    )
-
-
-def _factors(key: jax.Array, W: jax.Array, path: tuple, rank: int, on: str) -> dict | None:
-    matrix = leaves.matrix(path, W.ndim) if on == "all" or path[-1].key in ATTENTION else None
-    if matrix is None:
-        return None
-    L, inputs, outputs = len(W), *([W.shape[axis] for axis in axes] for axes in (matrix.inputs, matrix.outputs))
-    A = jax.random.normal(key, (L, *inputs, rank), W.dtype)
-    return {"A": A / jnp.sqrt(A[0].size / rank).astype(W.dtype), "B": jnp.zeros((L, rank, *outputs), W.dtype)}
+    return tree.unflatten([factors(key, *leaf) for key, leaf in zip(keys, paths, strict=True)])
 
 
 def merge(params: Any, adapters: Any, scale: float) -> Any:

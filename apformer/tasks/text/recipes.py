@@ -11,9 +11,9 @@ from typing import Literal
 
 from apformer import model, optimizer
 from apformer import recurrent as rnn
-from apformer.errors import USAGE, UserError
+from apformer.errors import UserError
 from apformer.files import FilePath
-from apformer.settings import Settings, Training, load_architecture
+from apformer.settings import Settings, Training, load_architecture, with_part
 from apformer.tasks.text import folders
 from apformer.tasks.text.corpus import Config, Options
 
@@ -30,15 +30,14 @@ def text(
 
     The shape of `baby_gpt_cpu`, or a recurrent model of about as many parameters, or that of another model.
     """
-    settings = baby_gpt_cpu(context, init_from, lora_rank)
-    settings = replace(settings, training=replace(settings.training, recipe="text"))
+    settings = with_part(baby_gpt_cpu(context, init_from, lora_rank), "training", recipe="text")
     if init_from is None and architecture == "recurrent":
         cells = rnn.Config(vocab_size=512, d_model=256, n_layers=2)
         rule = replace(settings.optimizer, muon_every=1)  # not measured for cells with more
         return replace(settings, architecture="recurrent", model=cells, optimizer=rule)
     if architecture not in (None, settings.architecture):
         fault = f"--architecture {architecture} contradicts a model that is of {settings.architecture}"
-        raise UserError(f"{fault}: drop the flag", USAGE)
+        raise UserError(f"{fault}: drop the flag")
     return settings
 
 

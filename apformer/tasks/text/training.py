@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,10 @@ import numpy as np
 import optax
 
 from apformer import loss
-from apformer.errors import DATA, USAGE, UserError
+from apformer.errors import DATA, UserError
 from apformer.files import read_bytes
 from apformer.flags import require
-from apformer.settings import Settings, architecture_of, training_apply
+from apformer.settings import Settings, architecture_of, training_apply, with_part
 from apformer.tasks import Feed, Loss, LossAndMetrics, defaults
 from apformer.tasks.batch import Batch
 from apformer.tasks.text import corpus, lora, perplexity, shards
@@ -39,16 +38,16 @@ def check(settings: Settings) -> int:
     require("lora_alpha", 0 < options.lora_alpha < 1e6, options, "more than 0 and less than 1000000")
     if rank and options.lora_on == "attention" and settings.architecture != "model":
         fault = f"--lora_on attention adapts queries, keys and values, and --architecture {settings.architecture}"
-        raise UserError(f"{fault} has none: drop the flag", USAGE)
+        raise UserError(f"{fault} has none: drop the flag")
     if source is not None and learned:
         fault = f"--tokenizer {data.tokenizer} contradicts --init_from {source}, which has a tokenizer of its own"
-        raise UserError(f"{fault}: drop the flag", USAGE)
+        raise UserError(f"{fault}: drop the flag")
     if source is None and rank:
         fault = f"--lora_rank {rank} adapts a model that was trained before"
-        raise UserError(f"{fault}: give --init_from FOLDER, or drop the flag", USAGE)
+        raise UserError(f"{fault}: give --init_from FOLDER, or drop the flag")
     if data.special_tokens and learned and not shards.are_in(data.text):
         fault = f"--special_tokens reads what --tokenizer {data.tokenizer} has not"
-        raise UserError(f"{fault}: give --tokenizer FILE with special tokens, or drop the flag", USAGE)
+        raise UserError(f"{fault}: give --tokenizer FILE with special tokens, or drop the flag")
     if source is not None:
         most = architecture_of(settings).max_tokens(cfg) or data.context
         require("context", data.context <= most, data, f"at most {most}, the positions of {source}")
@@ -96,7 +95,7 @@ def _prepared_rows(cfg: corpus.Config) -> dict:
     for name in ("validation_share", "special_tokens"):
         if getattr(cfg, name) != getattr(corpus.Config, name):
             decided = f"--{name} is decided where {cfg.text} was prepared, which is a folder of tokens"
-            raise UserError(f"{decided}: drop the flag", USAGE)
+            raise UserError(f"{decided}: drop the flag")
     prepared = shards.read(cfg.text or "")
     if cfg.tokenizer != corpus.Config.tokenizer:
         given = None if cfg.tokenizer in LEARNED else pretrained.load(cfg.tokenizer)
@@ -122,7 +121,7 @@ def kept(settings: Settings, path: Path) -> Settings:
     """
     if settings.data.tokenizer in LEARNED:
         return settings
-    return replace(settings, data=replace(settings.data, tokenizer=str(path)))
+    return with_part(settings, "data", tokenizer=str(path))
 
 
 def load(settings: Settings) -> tuple[Settings, dict]:
@@ -134,7 +133,7 @@ def load(settings: Settings) -> tuple[Settings, dict]:
     rows = read_rows(settings)
     if settings.options.init_from is not None:
         return settings, rows
-    return replace(settings, model=replace(settings.model, vocab_size=rows["tokenizer"].vocab_size)), rows
+    return with_part(settings, "model", vocab_size=rows["tokenizer"].vocab_size), rows
 
 
 def files(rows: dict) -> dict[str, str]:

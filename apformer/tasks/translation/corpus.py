@@ -7,7 +7,6 @@ other two, about one source line in fifty goes to each, chosen by a hash of the 
 """
 
 import shlex
-import sys
 import zlib
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from apformer.errors import DATA, USAGE, UserError
+from apformer.errors import DATA, UserError, tell
 from apformer.files import FilePath
-from apformer.flags import require
+from apformer.flags import require_whole
 from apformer.report import progress
 from apformer.tasks.text import corpus
 from apformer.tasks.translation import number_words
@@ -98,17 +97,17 @@ class Lines(NamedTuple):
 def check(cfg: Config) -> None:
     """Raise UserError (exit USAGE) for a flag that does not fit."""
     if (cfg.source is None) != (cfg.target is None):
-        raise UserError("--source and --target belong together: give two files, or none for number words", USAGE)
+        raise UserError("--source and --target belong together: give two files, or none for number words")
     if cfg.source is None and (cfg.validation or cfg.test):
-        raise UserError("--validation and --test go with --source and --target: give these too", USAGE)
-    require("largest", 99 <= cfg.largest < 10**15, cfg, "99 to 999999999999999")
-    require("numbers", 1 <= cfg.numbers <= 1_000_000, cfg, "1 to 1000000")
-    require("test_sentences", 1 <= cfg.test_sentences <= 1_000_000, cfg, "1 to 1000000")
-    require("byte_pairs", 256 <= cfg.byte_pairs < 2**20, cfg, "256 to 1048575")
-    require("longest", 2 <= cfg.longest < 2**16, cfg, "2 to 65535")
+        raise UserError("--validation and --test go with --source and --target: give these too")
+    require_whole("largest", cfg, 99, 10**15 - 1)
+    require_whole("numbers", cfg, 1, 1_000_000)
+    require_whole("test_sentences", cfg, 1, 1_000_000)
+    require_whole("byte_pairs", cfg, 256, 2**20 - 1)
+    require_whole("longest", cfg, 2, 2**16 - 1)
     if any(not 1 <= width <= cfg.longest for width in cfg.widths) or list(cfg.widths) != sorted({*cfg.widths}):
         widths = " ".join(map(str, cfg.widths))
-        raise UserError(f"--widths {widths} do not rise from 1 to --longest {cfg.longest}: give some that do", USAGE)
+        raise UserError(f"--widths {widths} do not rise from 1 to --longest {cfg.longest}: give some that do")
 
 
 def read(cfg: Config) -> dict[str, Lines]:
@@ -133,7 +132,7 @@ def read(cfg: Config) -> dict[str, Lines]:
         parts[name] = pairs.choose(chosen)
     counts = ", ".join(f"{name} {len(parts[name].sources):,}" for name in PARTS)
     drawn = f"; {' and '.join(missing)}: one line in fifty of {cfg.source}, about, by its hash" if missing else ""
-    print(f"pairs of sentences: {counts}{drawn}", file=sys.stderr)
+    tell(f"pairs of sentences: {counts}{drawn}")
     return {name: parts[name] for name in PARTS}
 
 
@@ -147,7 +146,7 @@ def read_files(files: tuple[str, str]) -> Lines:
         empty = [str(number) for number, line in enumerate(side, 1) if not line.strip()]
         if empty:
             some = ", ".join(empty[:5]) + (", ..." if len(empty) > 5 else "")
-            print(f"{file}: {len(empty):,} empty lines ({some}) are kept", file=sys.stderr)
+            tell(f"{file}: {len(empty):,} empty lines ({some}) are kept")
     return Lines(sides[0], sides[1], files)
 
 
@@ -176,7 +175,7 @@ def _number_words(cfg: Config) -> dict[str, Lines]:
     for seed, (name, count) in enumerate(counts.items()):
         numbers = number_words.draw(seed, count, cfg.largest, name)
         if not numbers:
-            raise UserError(f"--largest {cfg.largest} leaves no numbers for {name}: give a larger one", USAGE)
+            raise UserError(f"--largest {cfg.largest} leaves no numbers for {name}: give a larger one")
         bar = progress.bar(numbers, desc=f"{name} numbers in words", unit="number", leave=False)
         sources, targets = zip(*([speak(number) for speak in speakers] for number in bar), strict=True)
         parts[name] = Lines(list(sources), list(targets), (cfg.from_language, cfg.to_language))

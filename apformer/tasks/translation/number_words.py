@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from apformer.errors import USAGE, UserError
+from apformer.errors import UserError
 
 FIGURES = "figures"
 SHARES = {"train": 0.90, "validation": 0.05, "test": 0.05}
@@ -54,18 +54,18 @@ def speaker(language: str) -> Callable[[int], str]:
     try:
         import num2words
     except ImportError:
-        raise UserError('number words need the text extra: pip install "apformer[text]"', USAGE) from None
+        raise UserError('number words need the text extra: pip install "apformer[text]"') from None
     known = [FIGURES, *sorted(num2words.CONVERTER_CLASSES)]
     if language not in known:
         near = difflib.get_close_matches(language, known, n=1)
         hint = f"did you mean {near[0]}?" if near else f"give one of {', '.join(known)}"
-        raise UserError(f"nobody here counts in {language!r}: {hint}", USAGE)
+        raise UserError(f"nobody here counts in {language!r}: {hint}")
 
     def words(number: int) -> str:
         try:
             return num2words.num2words(number, lang=language)
         except Exception as error:  # of any kind: each language is a program of its own
             fault = f"num2words cannot say {number} in {language!r} ({type(error).__name__})"
-            raise UserError(f"{fault}: give a smaller --largest, or another language", USAGE) from None
+            raise UserError(f"{fault}: give a smaller --largest, or another language") from None
 
     return words

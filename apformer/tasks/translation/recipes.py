@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from apformer import optimizer, seq2seq
-from apformer.errors import USAGE, UserError
+from apformer.errors import UserError
 from apformer.settings import Settings, Training
 from apformer.tasks.translation import vocabularies
 from apformer.tasks.translation.corpus import Config, Options
@@ -22,7 +22,7 @@ def translate(source: str | None = None, init_from: str | None = None) -> Settin
         return settings
     theirs = vocabularies.of_run(init_from)
     if source is None and theirs.data.source is not None:
-        raise UserError(f"--init_from {init_from} was trained on files: give --source and --target", USAGE)
+        raise UserError(f"--init_from {init_from} was trained on files: give --source and --target")
     numbers = () if source else ("from_language", "to_language", "largest")
     same = {name: getattr(theirs.data, name) for name in (*vocabularies.FLAGS, *numbers)}
     longest = settings.data.longest
@@ -45,7 +45,7 @@ def _new(source: str | None) -> Settings:
     training = Training(recipe="translate", steps=18_000, batch_size=64, log_every=100, save_every=1000, ema=0.999)
     shape = replace(small, n_encoder_layers=6, n_decoder_layers=2, d_ff=256, dropout=0.3, position="rotary")
     # With alpha 0.6 translations were too short: 89 % of the words of the references, and a point of BLEU less.
-    data, options = replace(Config(byte_pairs=6_000), **UNTOLD), Options(alpha=1.5)
+    data, options = Config(byte_pairs=6_000, **UNTOLD), Options(alpha=1.5)
     return Settings("translation", "seq2seq", training, shape, data, options, rule)
 
 
@@ -56,7 +56,7 @@ def base(source: str | None = None) -> Settings:
     )
     # The peak of the published schedule is (512 * 4000)^-1/2.
     rule = optimizer.Config(learning_rate=7e-4, warmup_steps=4000, schedule="inverse_sqrt", beta2=0.98)
-    data, options = replace(Config(byte_pairs=37_000), **(UNTOLD if source else {})), Options(beams=4)
+    data, options = Config(byte_pairs=37_000, **(UNTOLD if source else {})), Options(beams=4)
     return Settings("translation", "seq2seq", training, seq2seq.Config(), data, options, rule)
 
 

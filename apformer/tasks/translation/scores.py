@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from apformer import files
-from apformer.errors import USAGE, UserError
+from apformer.errors import UserError
 from apformer.report import tables
 from apformer.tasks.translation.corpus import Config
 
@@ -38,7 +38,7 @@ def require() -> None:
         import sacrebleu  # noqa: F401
         import sacremoses  # noqa: F401
     except ImportError:
-        raise UserError('scores need the text extra: pip install "apformer[text]"', USAGE) from None
+        raise UserError('scores need the text extra: pip install "apformer[text]"') from None
 
 
 def moses(language: str) -> Callable[[str], Any]:
@@ -152,7 +152,7 @@ def doubt(path: Path) -> str | None:
         good = found["exact"] > 0.5 or (found["chrf"] or 0) > 50 or (found["bleu"] or 0) > LOW
     except (UserError, KeyError, TypeError):
         return f"{path} has no evaluation: if its training was stopped, `apformer resume {path}` ends it"
-    both = [(found[name.lower()], name) for name in ("BLEU", "chrF")]
-    said = " and ".join(f"{score:.2f} {name}" for score, name in both if score is not None)
+    kinds = [key for key in ("bleu", "chrf") if found[key] is not None]
+    said = " and ".join(f"{points(found[key])} {NAMES[key][0]}" for key in kinds)
     fault = f"{path} is hardly trained, and reached {said} on its test sentences"
     return None if good else f"{fault}: give more --steps or more pairs"

@@ -5,7 +5,6 @@ y_0 = end, y_1 .. y_T = end        the decoder reads y_0 .. y_T-1 and predicts y
 
 import hashlib
 import shlex
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from functools import partial
@@ -18,9 +17,9 @@ import numpy as np
 
 from apformer import loss, seq2seq, train
 from apformer.decoding import buckets
-from apformer.errors import DATA, USAGE, UserError
-from apformer.flags import require
-from apformer.settings import Settings, training_apply
+from apformer.errors import DATA, UserError, tell
+from apformer.flags import require, require_whole
+from apformer.settings import Settings, training_apply, with_part
 from apformer.tasks.defaults import computed
 from apformer.tasks.translation import batches as padded
 from apformer.tasks.translation import corpus, vocabularies
@@ -38,7 +37,7 @@ def check(settings: Settings) -> int:
     """Return the longest sentence, in tokens. Raises UserError (exit USAGE) that names the flag and what fits."""
     corpus.check(settings.data)
     options = settings.options
-    require("beams", 1 <= options.beams < 2**15, options, "1 to 32767")
+    require_whole("beams", options, 1, 2**15 - 1)
     require("label_smoothing", 0 <= options.label_smoothing < 1, options, "at least 0 and less than 1")
     require("alpha", 0 <= options.alpha < 100, options, "at least 0 and less than 100")
     return settings.data.longest
@@ -63,9 +62,9 @@ def load(settings: Settings) -> tuple[Settings, dict[str, Any]]:
     for part, width in zip(parts, widths, strict=True):
         if not len(part.source_NS):
             fault = f"--widths {width} is that of no training pair"
-            raise UserError(f"{fault}: leave it out, or restore the text that a run was trained on", USAGE)
+            raise UserError(f"{fault}: leave it out, or restore the text that a run was trained on")
     if left_out := len(longer.source_NS):
-        print(f"{left_out:,} training pairs longer than --widths {widths[-1]} are left out", file=sys.stderr)
+        tell(f"{left_out:,} training pairs longer than --widths {widths[-1]} are left out")
     rows = {"train": tuple(parts), "validation": padded.pad(tokens["validation"], (*widths, cfg.longest))}
     source, target = (tokenizer.vocab_size + 1 for tokenizer in tokenizers)
     share = settings.model.share_embeddings and cfg.vocabularies == "shared"
@@ -78,7 +77,7 @@ def kept(settings: Settings, path: Path) -> Settings:
     """Return the settings that read the vocabulary kept in the run at `path`, as the run it is from may be gone."""
     if settings.options.init_from is None:
         return settings
-    return replace(settings, options=replace(settings.options, init_from=str(path)))
+    return with_part(settings, "options", init_from=str(path))
 
 
 def files(rows: dict[str, Any]) -> dict[str, str]:
@@ -125,17 +124,15 @@ def encode_side(
     Raises:
         UserError: Exit code DATA, for a sentence that is too long; names the file, the sentence and the remedy.
     """
-    end, tokens = (
-        np.int32(tokenizer.vocab_size),
-        [tokenizer.encode(sentence if sentence.strip() else "") for sentence in sentences],
-    )
+    end = np.int32(tokenizer.vocab_size)
+    tokens = [tokenizer.encode(sentence if sentence.strip() else "") for sentence in sentences]
     long = [number for number, tokens_T in enumerate(tokens, 1) if len(tokens_T) >= cfg.longest]
     if long and cfg.too_long == "refuse":
         fault = f"{name}, sentence {long[0]:,} has {len(tokens[long[0] - 1]) + 1:,} tokens with its end"
         raise UserError(f"{fault}, more than {cfg.longest}: {remedy}", DATA)
     if long:
         many = f"{len(long):,} of {len(tokens):,} sentences are cut to {cfg.longest} tokens"
-        print(f"{name}: {many}; the first is sentence {long[0]:,}", file=sys.stderr)
+        tell(f"{name}: {many}; the first is sentence {long[0]:,}")
     return [np.append(tokens_T[: cfg.longest - 1], end) for tokens_T in tokens]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from apformer.errors import DATA, UserError
 from apformer.files import FilePath
-from apformer.flags import require
+from apformer.flags import require, require_whole
 from apformer.tasks.progressions import generator
 from apformer.tasks.progressions import recipes as progressions
 from apformer.tasks.text import corpus as texts
@@ -69,7 +69,7 @@ class Rows(NamedTuple):
 def check(cfg: Config) -> None:
     """Raise UserError (exit USAGE) that names the flag which no text can follow."""
     for flag in ("window", "min_count"):
-        require(flag, 1 <= getattr(cfg, flag) < 2**31, cfg, "1 to 2147483647")
+        require_whole(flag, cfg)
     require("subsample", 0 < cfg.subsample <= 1, cfg, "more than 0 and at most 1")
     require("validation_share", 0 < cfg.validation_share < 1, cfg, "more than 0 and less than 1")
     if cfg.text is None:

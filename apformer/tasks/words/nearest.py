@@ -7,7 +7,7 @@ from pathlib import Path
 import jax
 
 from apformer import files, word2vec
-from apformer.errors import USAGE, UserError
+from apformer.errors import UserError
 from apformer.settings import Settings
 from apformer.tasks.words import corpus
 from apformer.tokenizers import words
@@ -49,7 +49,7 @@ def _known(given: list[str], vocabulary: list[str], flag: str, fault: str) -> li
     given = [words.normal(word.strip()) for word in given]
     for word in given:
         if word not in vocabulary:
-            raise UserError(f"{flag}{word} is {fault} a word such as {similar(word, vocabulary)}", USAGE)
+            raise UserError(f"{flag}{word} is {fault} a word such as {similar(word, vocabulary)}")
     return given
 
 

@@ -1,7 +1,6 @@
 """Training of word2vec: windows of a text that is thinned out anew at each step, and the loss."""
 
 import hashlib
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -9,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from apformer import word2vec
-from apformer.flags import require
-from apformer.settings import Settings
+from apformer.flags import require, require_whole
+from apformer.settings import Settings, with_part
 from apformer.tasks import Loss, LossAndMetrics
 from apformer.tasks.defaults import computed
 from apformer.tasks.words import corpus
@@ -35,7 +34,7 @@ def check(settings: Settings) -> int:
     """Return the number of words of a window. Raises UserError (exit USAGE) that names the flag and what fits."""
     cfg, options = settings.model, settings.options
     require("d_model", cfg.d_model >= 2, cfg, "at least 2, for the picture")
-    require("neighbours", 1 <= options.neighbours < 2**31, options, "1 to 2147483647")
+    require_whole("neighbours", options)
     corpus.check(settings.data)
     return 2 * settings.data.window + 1
 
@@ -48,7 +47,7 @@ def load(settings: Settings) -> tuple[Settings, corpus.Rows]:
     """
     rows = corpus.read(settings.data)
     shown(settings, rows.vocabulary)
-    return replace(settings, model=replace(settings.model, vocab_size=len(rows.vocabulary))), rows
+    return with_part(settings, "model", vocab_size=len(rows.vocabulary)), rows
 
 
 def describe(settings: Settings, rows: corpus.Rows) -> dict:
