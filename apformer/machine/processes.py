@@ -38,7 +38,7 @@ from apformer.machine import process
 PATIENCE = 120  # seconds until all processes have come
 SILENCE = 30  # seconds after which a process is lost
 REMEDY = "give --coordinator HOST:PORT, the machine of process 0, --processes N, and --process 0 to N - 1"
-WATCHES = hasattr(multihost_utils.live_devices, "__wrapped__")  # a context manager: since jax 0.8.1
+WATCHES = jax.__version_info__ >= (0, 8, 1)  # whose `live_devices` is a context manager
 GONE = "another process has ended or does not answer: see what it says; `apformer resume` goes on with any number"
 _leaving = ExitStack()  # what is undone when this process leaves the others
 _together = threading.Event()  # set while this process computes with others
