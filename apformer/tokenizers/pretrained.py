@@ -106,7 +106,7 @@ def _with_added(content: Any, folder: Path) -> Any:
         for name in special:
             free = max([-1, *id_of.values(), *(token["id"] for token in added.values())]) + 1
             added.setdefault(name, _PLAIN | {"content": name, "special": True, "id": id_of.get(name, free)})
-    return content | {"added_tokens": sorted(added.values(), key=lambda token: token["id"])}
+        return content | {"added_tokens": sorted(added.values(), key=lambda token: token["id"])}
 
 
 def _without_gaps(content: Any, path: Path) -> Any:
@@ -119,18 +119,24 @@ def _without_gaps(content: Any, path: Path) -> Any:
         vocabulary, added = content["model"]["vocab"], content.get("added_tokens") or []
         named = {token["content"]: token["id"] for token in added}
         ids = {*vocabulary.values(), *named.values()}
-        most = max(ids, default=-1)
+        most = _largest(ids, path)
     except (TypeError, KeyError, AttributeError):
         return content  # for the library to refuse
-    if most + 1 > 2 * len(ids):
-        sizes = f"{path} has {len(ids):,} tokens and ids up to {most:,}, so that more than half are unused"
-        raise UserError(f"{sizes}: {_AGAIN}", DATA)
     unused = {f"<|unused_{token}|>": token for token in range(most) if token not in ids}
     if not unused:
         return content
     added = [*added, *(_PLAIN | {"id": token, "content": name, "special": True} for name, token in unused.items())]
     model = content["model"] | {"vocab": vocabulary | named | unused}
     return content | {"model": model, "added_tokens": sorted(added, key=lambda token: token["id"])}
+
+
+def _largest(ids: set[int], path: Path) -> int:
+    """Return the largest id. Raises UserError (exit DATA) if more ids below it are unused than used."""
+    most = max(ids, default=-1)
+    if most + 1 > 2 * len(ids):
+        sizes = f"{path} has {len(ids):,} tokens and ids up to {most:,}, so that more than half are unused"
+        raise UserError(f"{sizes}: {_AGAIN}", DATA)
+    return most
 
 
 def _from_vocabulary(found: Vocabulary, path: Path) -> BytePairs:
@@ -171,6 +177,7 @@ def _read_gpt2(folder: Path) -> Any:
     model = library().models.BPE
     with _refusing(f"{vocabulary} or {merges.name} is damaged", "restore the files"):
         tokenizer = byte_level(model.from_file(str(vocabulary), str(merges)), GPT2_PATTERN)
+    _largest({*tokenizer.get_vocab().values()}, vocabulary)  # since `to_str` goes through all ids below it
     if tokenizer.token_to_id("<|endoftext|>") is not None:
         tokenizer.add_special_tokens(["<|endoftext|>"])
     return json.loads(tokenizer.to_str())

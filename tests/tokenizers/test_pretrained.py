@@ -5,7 +5,7 @@ import time
 import pytest
 
 from apformer.errors import DATA, USAGE
-from apformer.files import write_json
+from apformer.files import read_json, write_json
 from apformer.tokenizers import text as text_tokenizer
 from apformer.tokenizers.chunks import BYTES
 from apformer.tokenizers.pretrained import load, save
@@ -109,6 +109,16 @@ def refusal(path, code=DATA):
     with refused(code, str(path)) as error:
         load(path)
     return str(error.value)
+
+
+def test_ids_of_hostile_files_are_refused_at_once(tmp_path):
+    """The library goes through all ids up to the largest; and some that `added_tokens.json` gives are no numbers."""
+    folder = write_gpt2(tmp_path)
+    write_json(folder / "added_tokens.json", {"<|user|>": "x", "x": "y"})
+    assert "add cannot be read" in refusal(folder)
+    vocabulary = read_json(folder / "vocab.json")
+    write_json(folder / "vocab.json", vocabulary | {max(vocabulary, key=vocabulary.get): 2**31})
+    assert "so that more than half are unused" in refusal(folder)
 
 
 @pytest.mark.parametrize(
