@@ -47,7 +47,8 @@ def role(path: tuple[Any, ...], axes: int = 0) -> Role:
         return KEPT
     if name not in LEAVES and owners[-1:] in (["attention"], ["cross_attention"]):
         return KEPT  # of a score
-    return LEAVES.get(name, Role(decays=axes - bool(re.search(STACKED, "/".join(_names(path)))) > 1))
+    stacked = re.search(STACKED, "/".join([*owners, name])) is not None
+    return LEAVES.get(name, Role(decays=axes - stacked > 1))
 
 
 def matrix(path: tuple[Any, ...], axes: int) -> Role | None:
