@@ -1,4 +1,4 @@
-"""Do models of progressions generalize? `python experiments/sweep.py --position alibi,relative --members 4`.
+"""Do models of progressions generalize? `python experiments/studies/generalization.py --position alibi,relative`.
 
 The flags are those of `apformer sweep`, of which this is one. Each member is then measured on suites of rows, each one
 step away from its training:
@@ -20,13 +20,13 @@ contexts, where they are few enough, unless there is `--no_certify`.
 
 import shlex
 import sys
-import textwrap
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import _study
+import _suites
 import jax
 import numpy as np
 
@@ -34,7 +34,8 @@ from apformer import files
 from apformer.analysis import certificate as certification
 from apformer.commands import sweep as sweeps
 from apformer.errors import USAGE, UserError
-from apformer.report import figures, progress, tables
+from apformer.machine import process
+from apformer.report import progress, tables
 from apformer.runs import checkpoint, directory, recipes
 from apformer.runs.fit import abstract_state
 from apformer.runs.restore import bind_run, load_rows, load_settings
@@ -44,17 +45,12 @@ from apformer.tasks.progressions import evaluation, generator, training
 from apformer.tasks.progressions.proof import contexts
 from apformer.train import trained
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-PROGRAM = "python experiments/sweep.py"
+PROGRAM = "python experiments/studies/generalization.py"
 MOST_CONTEXTS = 2_000_000  # that are enumerated
 SEQUENCES = 512  # of a suite, where --test_sequences does not say
 CAPTION = """\
 Predictable terms exactly right, free-running, in %: median over the seeds (worst to best, where they differ). Seconds
 are those of training and measuring all seeds."""
-MODES = {"teacher_forced": ("teacher-forced", figures.SKY), "free_running": ("free-running", figures.BLUE)}
 
 _draw = jax.jit(generator.draw, static_argnums=(1, 2, 3))
 
@@ -182,7 +178,7 @@ def sweep(args: list[str]) -> None:
     curves, right = sweeps.curves(path, members, "exact"), [r for r in members if not r["failed"]]
     suited = [[record["suites"] for record in records] for _, records in tables.by_combination(right)]
     rows = [(*curve, suites) for curve, suites in zip(curves, suited, strict=True)]
-    sweeps.publish(path, table(members, sweeps.command(result["flags"], PROGRAM)), draw_figure(rows) if rows else None)
+    sweeps.publish(path, table(members, sweeps.command(result["flags"], PROGRAM)), _suites.draw(rows) if rows else None)
     sweeps.require_finite(members)
 
 
@@ -253,47 +249,11 @@ def table(members: list[dict], command: str) -> str:
     return tables.sweep(members, sweeps.name, command, CAPTION, cells) + f"\n\n{notes}"
 
 
-def draw_figure(rows: list[tuple]) -> "Figure":
-    """Draw combinations under each other: exact match while training, and every member as a dot on every suite.
-
-    The curve is the median of the members' exact match in training, in a band from least to greatest.
-
-    Args:
-        rows: (name, [(step, exact match of each member)], [{suite: {"teacher_forced", "free_running"} or None}]).
-    """
-    suites = list(rows[0][2][0])
-    figure = figures.blank(4.5 + 1.7 * len(suites), 1.5 + 0.62 * len(rows))
-    curves, *panels = figure.subplots(1, 1 + len(suites), sharey=True, width_ratios=[1.8] + [1] * len(suites))
-    for y, (_, exact, members) in enumerate(rows):
-        curves.hlines((y - 0.4, y + 0.4), 0, exact[-1][0], color="#DDDDDD", linewidth=0.8)  # all right, and none
-        heights = [(step, y + 0.4 - 0.8 * np.asarray(exact_M)) for step, exact_M in exact]
-        figures.band(curves, heights, color=figures.BLUE, marker="o", markersize=2)
-        for panel, suite in zip(panels, suites, strict=True):
-            _dots(panel, y, [member[suite] for member in members])
-    for panel, title in zip((curves, *panels), ("terms right in training, 0 to 100 %", *suites), strict=True):
-        panel.set_title(title, loc="left", fontsize=9.5)
-        panel.spines[["top", "right", "left"]].set_visible(False)
-        panel.set_axisbelow(True)
-    for panel in panels:
-        panel.set(xlim=(-8, 108), xticks=(0, 50, 100), xlabel="%")
-        panel.grid(color="#DDDDDD", linewidth=0.8)
-    curves.set(xlabel="step", xlim=(0, None), ylim=(len(rows) - 0.5, -0.5))
-    names = ["\n".join(textwrap.fill(flag, 34) for flag in name.split(", ")) for name, *_ in rows]
-    curves.set_yticks(range(len(rows)), names, fontsize=9)
-    handles, labels = panels[0].get_legend_handles_labels()
-    seen = dict(zip(labels, handles, strict=True))
-    figure.legend(seen.values(), seen, frameon=False, loc="outside upper right", ncols=len(seen), fontsize=9)
-    return figure
+def run() -> None:
+    """Run the sweep of the command line."""
+    process.keep_programs()
+    sweep(sys.argv[1:])
 
 
-def _dots(axes: "Axes", y: int, measured: list[Any]) -> None:
-    """Draw every member as a dot: teacher-forced above, free-running below with its median."""
-    if None in measured:
-        axes.text(50, y, "none", ha="center", va="center", color=figures.GREY, fontsize=8)
-        return
-    spread = np.linspace(-0.09, 0.09, len(measured)) if len(measured) > 1 else np.zeros(1)
-    x = []
-    for (mode, (label, colour)), offset in zip(MODES.items(), (-0.2, 0.2), strict=True):
-        x = [100 * each[mode] for each in measured]
-        axes.scatter(x, y + offset + spread, s=16, color=colour, alpha=0.7, linewidth=0, label=label, zorder=3)
-    axes.vlines(np.median(x), y + 0.05, y + 0.35, color=figures.ORANGE, linewidth=1.8, label="its median", zorder=2)
+if __name__ == "__main__":
+    sys.exit(process.guard("generalization.py", run))

@@ -12,6 +12,7 @@ import sys
 from dataclasses import dataclass
 
 import _study
+import _suites
 import generalization
 
 from apformer import files, flags
@@ -95,7 +96,7 @@ def draw_figure(path, records):
             trained = [record for record in of if not record["failed"]]
             suites = [{suite: record["suites"][suite] for suite in SUITES} for record in trained]
             rows.append((name, exact, suites))
-    return generalization.draw_figure(rows)
+    return _suites.draw(rows)
 
 
 def run(args):
