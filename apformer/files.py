@@ -149,6 +149,8 @@ def read_bytes(path: AnyPath, remedy: str = AGAIN, exit_code: int = CHECKPOINT) 
 
 @cache
 def _read_pipe(path: Path) -> bytes:
+    if path.is_char_device():  # /dev/zero has no end
+        raise ValueError("it is a device")
     return path.read_bytes()
 
 

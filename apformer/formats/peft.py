@@ -127,23 +127,22 @@ def load(folder: str | Path, architecture: ModuleType, params: Params, cfg: Conf
     for place in (f"h.{layer}.{module}" for layer in range(cfg.n_layers) for module in MATRICES):
         pair, W_IO = [f"{place}.lora_{letter}.weight" for letter in "AB"], weights[f"{place}.weight"]
         if {*pair} <= names.keys():
-            product_IO = _read_product(tensors, [names.pop(name) for name in pair], config, place, W_IO.shape)
-            weights[f"{place}.weight"] = W_IO + product_IO.astype(W_IO.dtype)
+            weights[f"{place}.weight"] = _adapt(W_IO, tensors, [names.pop(name) for name in pair], config, place)
     if names:
         stray = f"holds {min(names.values())}, which with no other adapts a matrix of this model"
         raise UserError(f"{tensors.path} {stray}: {OTHER}", CHECKPOINT)
     return gpt2_tensors.to_params(weights.__getitem__, cfg)
 
 
-def _read_product(
-    tensors: model_folder.Tensors, pair: list[str], config: dict[str, Any], place: str, shape_IO: tuple[int, ...]
+def _adapt(
+    W_IO: np.ndarray, tensors: model_folder.Tensors, pair: list[str], config: dict[str, Any], place: str
 ) -> np.ndarray:
-    """Return alpha / r (B A)^T of one of GPT-2's matrices; alpha / sqrt(r) with rsLoRA (Kalajdzievski 2023).
+    """Return W + alpha / r (B A)^T of one of GPT-2's matrices; alpha / sqrt(r) with rsLoRA (Kalajdzievski 2023).
 
-    Raises UserError (exit CHECKPOINT) unless both are matrices of floats of the shapes that the config and the model
-    say, and their product is finite.
+    Raises UserError (exit CHECKPOINT) unless A and B are matrices of floats of the shapes that the config and the
+    model say, and the result is finite.
     """
-    rank, (inputs, outputs) = _of(config, "rank_pattern", "r", place), shape_IO
+    rank, (inputs, outputs) = _of(config, "rank_pattern", "r", place), W_IO.shape
     for name, shape in zip(pair, ((rank, inputs), (outputs, rank)), strict=True):
         _, found, dtype = tensors.headers[name]
         if dtype not in model_folder.FLOATS or found != shape:
@@ -153,9 +152,10 @@ def _read_product(
     alpha = _of(config, "alpha_pattern", "lora_alpha", place)
     with np.errstate(over="ignore", invalid="ignore"):
         product_IO = A_RI.T @ (B_OR.T * np.float32(alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)))
-    if not np.isfinite(product_IO).all():
-        raise UserError(f"{tensors.path}: the product of {' and '.join(pair)} is not finite: {OTHER}", CHECKPOINT)
-    return product_IO
+        adapted_IO = W_IO + product_IO.astype(W_IO.dtype)
+    if not np.isfinite(adapted_IO).all():
+        raise UserError(f"{tensors.path}: {place} with {' and '.join(pair)} is not finite: {OTHER}", CHECKPOINT)
+    return adapted_IO
 
 
 def _read_config(path: Path) -> dict[str, Any]:

@@ -22,7 +22,11 @@ def test_the_parts_of_a_text_make_the_whole(share):
 
 def test_a_file_that_is_no_text_is_refused(tmp_path):
     (tmp_path / "latin").write_bytes("naïve".encode("latin-1"))
-    for name, sentence in (("latin", "latin is no UTF-8 at byte offset 2"), ("nowhere", "nowhere cannot be read")):
+    for name, sentence in (
+        ("latin", "latin is no UTF-8 at byte offset 2"),
+        ("nowhere", "nowhere cannot be read"),
+        ("/dev/zero", "it is a device"),
+    ):
         with refused(DATA, sentence):
             corpus.read(tmp_path / name)
 
