@@ -18,6 +18,7 @@ from apformer.layers.attention import weighted_sum
 from apformer.layers.norm import root
 
 WIDE = 128  # of the narrower of two matrices; below, the plain product takes as long
+FEW = 4  # rows of x; with 2 or 3, and members under vmap, jaxlib 0.7.2 aborts on the transposed product
 
 
 def slope(plain: Any, primals: Any, tangents: Any) -> Any:
@@ -30,7 +31,7 @@ def slope(plain: Any, primals: Any, tangents: Any) -> Any:
 def product(plain: Any, primals: Any, tangents: Any) -> Any:
     """Derive x W. On a CPU the gradient of a wide W uses an explicit transpose of the narrower matrix."""
     (x_BTD, W_DF), (dx_BTD, dW_DF) = primals, tangents
-    if min(W_DF.shape) < WIDE:
+    if min(W_DF.shape) < WIDE or x_BTD.size < FEW * W_DF.shape[0]:
         by_weights_BTF = plain(x_BTD, dW_DF)
     else:
         by_weights_BTF = jax.lax.platform_dependent(x_BTD, dW_DF, cpu=_transposed, default=plain)

@@ -39,9 +39,9 @@ def itself(function):
     return function
 
 
-def matrices(D, F):
+def matrices(D, F, rows=4):
     """x and W; of the widest, x or the derivative of x W is the narrower of the two that a gradient multiplies."""
-    return drawn(1, 2, D), drawn(D, F, seed=1)
+    return drawn(1, rows, D), drawn(D, F, seed=1)
 
 
 CASES = {  # the function, what of its arguments is bound, the others
@@ -54,6 +54,7 @@ CASES = {  # the function, what of its arguments is bound, the others
     "product, narrow": (product, itself, matrices(7, fast.WIDE + 3)),
     "product, wide": (product, itself, matrices(fast.WIDE, fast.WIDE + 3)),
     "product, wide to narrower": (product, itself, matrices(fast.WIDE + 3, fast.WIDE)),
+    "product, few rows": (product, itself, matrices(fast.WIDE + 3, fast.WIDE, 2)),
 }
 each_function = pytest.mark.parametrize("name", CASES)
 
