@@ -2,10 +2,11 @@
 
 from dataclasses import asdict, replace
 
+import jax
 import numpy as np
 import pytest
 
-from apformer import model
+from apformer import model, recurrent
 from apformer.analysis import certificate
 from apformer.runs.restore import bind_run
 from apformer.settings import Settings, Training
@@ -38,6 +39,16 @@ def test_it_computes_what_apply_computes(random_params, cfg):
     assert sum(strings for strings, _ in found) == 2 * case.total and max(gap for _, gap in found) < 2e-3
     *_, tally = certificate.prove(case)
     assert tally["contexts"] == case.total == rows.count(asdict(DATA), asdict(cfg))
+
+
+def test_a_recurrent_network_is_screened_alone():
+    cfg = recurrent.Config(d_model=8, n_layers=1)
+    settings = Settings("progressions", "recurrent", Training(), cfg, DATA, Options())
+    params = recurrent.init(jax.random.key(0), cfg)
+    case = certificate.case(settings, of, params)
+    assert case.why == "the model is no decoder of model.py, which alone is computed"
+    *_, tally = certificate.screen(case, bind_run(settings, params))
+    assert tally["strings"] == 2 * case.total and tally["errors"] > 0
 
 
 def test_a_code_names_its_row_and_place():
