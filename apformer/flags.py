@@ -137,8 +137,9 @@ def prompts(
     """
     if file is None:
         if not given or len(given) > 2 or (len(given) == 1 and os.path.isdir(given[0])):
-            remedy = f"give {what} in quotes, as in `{example}`, or --file FILE"
-            raise UserError(f"{len(given)} arguments, none {what}: {remedy}" if given else remedy)
+            remedy = f"give {what} in quotes, as in `{example}`, or --file FILE with many"
+            fault = f"{what} is missing" if len(given) < 2 else f"{len(given)} arguments, where a run and {what} fit"
+            raise UserError(f"{fault}: {remedy}")
         return (given[0] if len(given) == 2 else None), [given[-1]], what.replace("a ", "the ", 1)
     if len(given) > 1:
         raise UserError(f"--file {file} takes the place of {what}: give one of the two")

@@ -188,7 +188,7 @@ def test_a_run_is_scored_as_its_options_say_and_the_command_translates_so(run, c
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ([], "1 arguments, none a sentence: give a sentence in quotes"),
+        ([], "a sentence is missing: give a sentence in quotes"),
         (["7", "--mbr", "6"], "--mbr 6 is out of range: give 0, or 2 to 4, or more --beams"),
     ],
 )

@@ -239,7 +239,7 @@ def test_a_translation_is_one_line(run, says, monkeypatch):
     [
         ("translate RUN 7 --beams 0", "--beams 0 is out of range: give 1 to 32767", errors.USAGE),
         ("translate RUN 7 --temperature -1", "--temperature -1.0 is out of range", errors.USAGE),
-        ("translate RUN", "none a sentence: give a sentence in quotes", errors.USAGE),
+        ("translate RUN", "a sentence is missing: give a sentence in quotes", errors.USAGE),
         ("translate RUN --file nowhere.txt", "nowhere.txt cannot be read", errors.DATA),
         (f"translate RUN {'9' * 400}", "more than 128: translate shorter sentences", errors.DATA),
         ("predict RUN 007", " and `apformer predict` takes runs of ", errors.USAGE),
