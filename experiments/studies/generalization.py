@@ -15,7 +15,7 @@ contexts, where they are few enough, unless there is `--no_certify`.
 
     runs/<UTC time>-sweep/
         suites.json     what was found of each member, beside sweep.json; the same flags go on with it
-        table.md        a row a combination; figures/sweep.png has every member
+        table.md        a row a combination, for a record table.json; figures/sweep.png has every member
 """
 
 import shlex
@@ -178,7 +178,10 @@ def sweep(args: list[str]) -> None:
     curves, right = sweeps.curves(path, members, "exact"), [r for r in members if not r["failed"]]
     suited = [[record["suites"] for record in records] for _, records in tables.by_combination(right)]
     rows = [(*curve, suites) for curve, suites in zip(curves, suited, strict=True)]
-    sweeps.publish(path, table(members, sweeps.command(result["flags"], PROGRAM)), _suites.draw(rows) if rows else None)
+    text = table(members, sweeps.command(result["flags"], PROGRAM))
+    lines = [line.strip("|").split("|") for line in text.splitlines() if line[:2] == "| " and line[:5] != "| ---"]
+    files.write_json(path / "table.json", [[cell.strip() for cell in line] for line in lines])
+    sweeps.publish(path, text, _suites.draw(rows) if rows else None)
     sweeps.require_finite(members)
 
 
