@@ -139,7 +139,7 @@ def draw_figure(found):
             panel.hlines(100 * np.median(each["alone"]), at - 0.18, at + 0.18, color="black", linewidth=2, label=label)
     panel.set_xticks(range(len(relations)), [RELATIONS[name].split(",")[0].replace(" ", " : ") for name in relations])
     panel.set_title(f"answers among the {TOP} nearest, % (line: least to greatest seed)", loc="left", fontsize=10)
-    panel.set_ylim(0, 1.3 * panel.get_ylim()[1])
+    panel.set(ylim=(0, 118), yticks=range(0, 101, 20))  # the legend stands above 100
     panel.legend(frameon=False, fontsize=9, ncols=3, loc="upper left")
     return figure
 
