@@ -37,7 +37,7 @@ class Feeding:
         if feed is not None:
             parts = -(-run.log_every * run.accumulate * feed.bytes * run.members // MOST)
             self.steps, self.read = -(-run.log_every // parts), feed.read
-            self.draw = train.several(feed.draw, run.accumulate)
+            self.draw = train.sample_batches(feed.draw, run.accumulate)
             # The state that has it is donated to the first steps.
             copy = jnp.asarray(np.array(jax.random.key_data(key)))
             self.key = jax.random.wrap_key_data(copy, impl=jax.random.key_impl(key))

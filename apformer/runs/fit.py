@@ -130,7 +130,7 @@ def _run_steps(
 
     step = train.make_train_step(loss_fn, task.make_optimizer(settings), count, settings.training.ema)
     step = task.train_step(settings, loss_fn, step) if hasattr(task, "train_step") else step
-    chunk = train.scan_steps(step, train.several(sample, count), steps)
+    chunk = train.scan_steps(step, train.sample_batches(sample, count), steps)
     return devices.hold(_lift(chunk, settings)(state, fed), mesh, settings.training.members)
 
 

@@ -68,7 +68,7 @@ class Log:
         means = {name: np.mean(values, -1, np.float64) for name, values in jax.device_get(metrics).items()}
         record: dict[str, Any] = {"step": step} | _of_finite(means)
         rule = self.settings.optimizer
-        if rule.rule in optimizer.OWN and "learning_rate" not in record:  # which the step of a task may report
+        if rule.rule in optimizer.RULES and "learning_rate" not in record:  # which the step of a task may report
             record["learning_rate"] = np.asarray(_rate(step - 1, self.peak, rule, self.settings.training.steps))
         if validation is not None:
             validation = _of_finite(validation)
