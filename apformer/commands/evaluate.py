@@ -13,7 +13,7 @@ from apformer.files import FilePath
 from apformer.flags import require
 from apformer.report import figures, progress, tables
 from apformer.runs import directory, language_model, selection
-from apformer.runs.metrics import diverged, read_metrics, who_diverged
+from apformer.runs.metrics import diverged, diverged_sentence, read_metrics
 from apformer.runs.provenance import digest
 from apformer.runs.restore import bind_run, load_params, load_rows, load_settings
 from apformer.settings import Settings
@@ -108,7 +108,7 @@ def evaluate_run(
         table += f"\nmeasured at step {step:,}, the best checkpoint; the last is of step {last:,}"
     lost = diverged(read_metrics(path))
     if lost:
-        result["diverged"], table = lost, f"{table}\n{who_diverged(lost)}"
+        result["diverged"], table = lost, f"{table}\n{diverged_sentence(lost)}"
     if writes:
         files.write_json(path / "evaluation.json", result)
         for name, text in found.files.items():
