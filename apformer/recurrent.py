@@ -7,8 +7,8 @@
     LSTM        c_t = f c_{t-1} + i n,  h_t = o tanh(c_t)       Hochreiter & Schmidhuber 1997, f: Gers et al. 2000
 
 x_t is sqrt(d_model) E[token], or the h_t of the layer below; logits at t predict token t + 1. The reset gate r acts
-after the matrix, as in PyTorch (the paper has U (r h)). The functions have the names of those of
-`model.py`. The cells are not those of Flax, so that parameters keep their names and the forget gate can start open.
+after the matrix, as in PyTorch (the paper has U (r h)). The functions have the names of those of `model.py`. The cells
+are not those of Flax, so that parameters keep their names and the forget gate can start open.
 """
 
 from collections.abc import Callable

@@ -12,8 +12,8 @@ near words count more. One is predicted from the other:
 
 for every word o that is predicted. The variants are those of Mikolov, Chen, Corrado and Dean 2013a (arXiv
 1301.3781), which approximates the full softmax by a tree; the losses are equations 2 and 4 of Mikolov, Sutskever, Chen,
-Corrado and Dean 2013b (arXiv 1310.4546). Negative sampling converges, if d_model is large enough, to
-(Levy and Goldberg 2014):
+Corrado and Dean 2013b (arXiv 1310.4546). Negative sampling converges, if d_model is large enough, to (Levy
+and Goldberg 2014):
 
     u_o . v_i = log( #(i, o) / (N #(i) P(o)) )         pointwise mutual information, shifted, for P ~ count
 """

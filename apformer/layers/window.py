@@ -2,10 +2,10 @@
 
     score_s(t) = q_t . k_{t + s + 1 - W} / sqrt(K) + bias_s       s = 0 .. W - 1, the oldest key first
 
-Keys stand in order: W - 1 tokens before the first query, then the tokens of the queries. For a narrow
-window, `by_offset` computes the scores of all queries at one offset as a product of two slices. For long rows,
-`by_chunk` cuts the row into chunks of queries, each with its own keys and those of the window before (Beltagy et al.
-2020), so that time and memory grow with the length of a row, and not with its square.
+Keys stand in order: W - 1 tokens before the first query, then the tokens of the queries. For a narrow window,
+`by_offset` computes the scores of all queries at one offset as a product of two slices. For long rows, `by_chunk` cuts
+the row into chunks of queries, each with its own keys and those of the window before (Beltagy et al. 2020): so time
+and memory grow with the length of a row, and not with its square.
 """
 
 from functools import partial, reduce

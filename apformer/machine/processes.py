@@ -5,9 +5,9 @@ Process 0 alone writes the run:
     process 0    apformer train ... --coordinator HOST:PORT --processes 2 --process 0      on the machine HOST
     process 1    the same, with --process 1
 
-`jax.distributed` connects them (https://docs.jax.dev/en/latest/multi_process.html). A computation of
-all would wait for a lost process for ever. So the others end with a sentence, once JAX has heard nothing from it for
-SILENCE seconds. JAX itself reports the end of process 0, and two processes with one number.
+`jax.distributed` connects them (https://docs.jax.dev/en/latest/multi_process.html). A computation of all
+would wait for a lost process for ever. So the others end with a sentence, once JAX has heard nothing of it for SILENCE
+seconds. JAX itself reports the end of process 0, and two processes with one number.
 """
 
 import errno

@@ -4,10 +4,10 @@
         state/              the bytes of all arrays, in the order of their names, as one array
         facts/facts.json    step, scores, names with shapes and dtypes, sha256 of the arrays and of the facts
 
-Orbax's CheckpointManager (https://orbax.readthedocs.io) writes in the background under another name, renames it
-when it is complete, and then removes older steps: a crash loses only the save in progress. But Orbax does not notice a
-flipped bit, and silently casts another dtype. So the facts hold a sha256 of the names, shapes and bytes of all arrays,
-and a checkpoint whose arrays have another sha256 is never used.
+Orbax's CheckpointManager (https://orbax.readthedocs.io) writes in the background under another name, renames it when it
+is complete, and then removes older steps: a crash loses only the save in progress. But Orbax does not notice a flipped
+bit, and silently casts another dtype. So the facts hold a sha256 of the names, shapes and bytes of all arrays, and a
+checkpoint whose arrays have another sha256 is never used.
 """
 
 import errno
