@@ -2,8 +2,8 @@
 
 The file of `predict` has a dataclass of flags, `Predict`, and a function of it, `predict`; or a function `main(args)`.
 
-Commands are imported when they are called, so that `apformer --help` does not wait for JAX: the first line of their
-files says what they do.
+A command is imported when it is called, so that `apformer --help` does not wait for JAX: the help is the first line of
+each file.
 """
 
 import ast
@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy: apformer.proof has threads of its own
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy is imported: apformer.proof starts its own threads
 
 from apformer import __version__, flags  # noqa: E402
 from apformer.errors import USAGE, UserError  # noqa: E402
@@ -30,7 +30,7 @@ ADDRESS = {  # flags of one of several processes, with their environment variabl
     "processes": "JAX_NUM_PROCESSES",
     "process": "JAX_PROCESS_ID",
 }
-VALUES = {  # of the flags that every command takes
+VALUES = {  # flags of every command, and their values
     "compilation_cache": f"a folder, or {process.FORBIDDEN}",
     "devices": "a number",
     "coordinator": "HOST:PORT",
@@ -52,7 +52,7 @@ exit codes: 0 done, 2 usage, 3 data, 4 checkpoint, 5 loss not finite, 6 disk, 7 
 
 
 def commands() -> list[str]:
-    """Return the names of the commands: those of everyday use first."""
+    """Return the names of the commands, those of everyday use first."""
     names = {path.stem for path in FOLDER.glob("[a-z]*.py")}
     return [name for name in ORDER if name in names] + sorted(names - {*ORDER})
 
@@ -69,7 +69,7 @@ def _first_line(file: Path) -> str:
 
 
 def entry() -> None:
-    """Run one command, and end its process."""
+    """Run one command, and end the process."""
     process.end(main())
 
 
@@ -79,42 +79,42 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _run(args: list[str]) -> None:
-    given = {}
+    values = {}
     for flag, value_is in VALUES.items():
-        args, given[flag] = flags.cut(args, flag, value_is)
+        args, values[flag] = flags.cut(args, flag, value_is)
     if not args or args[0] in ("-h", "--help"):
         print(help_text(), end="", file=sys.stdout if args else sys.stderr)
         sys.exit(0 if args else USAGE)
     if args[0] == "--version":
         print(f"apformer {__version__}")
         return
-    known = commands()
-    if args[0] not in known:
-        near = difflib.get_close_matches(args[0], [*known, "--version", "--help"], n=1)
-        hint = f"did you mean {near[0]}?" if near else f"give one of {', '.join(known)}"
+    names = commands()
+    if args[0] not in names:
+        near = difflib.get_close_matches(args[0], [*names, "--version", "--help"], n=1)
+        hint = f"did you mean {near[0]}?" if near else f"give one of {', '.join(names)}"
         raise UserError(f"there is no command {args[0]}: {hint}")
-    with _one_of_several(args, given):
-        process.keep_programs(given["compilation_cache"])
-        if given["devices"] is not None:
+    with _joined(args, values):
+        process.keep_programs(values["compilation_cache"])
+        if values["devices"] is not None:
             from apformer.machine import devices  # which imports JAX
 
-            devices.limit(given["devices"])
+            devices.limit(values["devices"])
         module, name = importlib.import_module(f"apformer.commands.{args[0]}"), args[0]
-        if hasattr(module, "main"):  # which reads the flags of `train`
+        if hasattr(module, "main"):  # these read the flags of `train`
             module.main(args[1:])
         else:
             getattr(module, name)(flags.parse(getattr(module, name.title()), args[1:], f"apformer {name}"))
 
 
-def _one_of_several(args: list[str], given: dict[str, str | None]) -> AbstractContextManager[None]:
-    """Return the context of a command: together with other processes, where flags or the environment say so."""
-    flagged = any(given[flag] for flag in ADDRESS)
+def _joined(args: list[str], values: dict[str, str | None]) -> AbstractContextManager[None]:
+    """Return the context of a command, which joins other processes if flags or the environment say so."""
+    flagged = any(values[flag] for flag in ADDRESS)
     if args[0] not in TOGETHER:
         if flagged:
             together = " and ".join(f"`apformer {name}`" for name in TOGETHER)
             raise UserError(f"`apformer {args[0]}` takes no --coordinator: {together} run in several processes")
         return nullcontext()
-    coordinator, count, index = (given[flag] or os.environ.get(variable) for flag, variable in ADDRESS.items())
+    coordinator, count, index = (values[flag] or os.environ.get(variable) for flag, variable in ADDRESS.items())
     if coordinator is None:
         if flagged:
             raise UserError("--coordinator is missing: give HOST:PORT of process 0, or auto")
@@ -123,4 +123,4 @@ def _one_of_several(args: list[str], given: dict[str, str | None]) -> AbstractCo
     from apformer.machine import processes
 
     # Processes of one run must share the number of devices.
-    return processes.joined(coordinator, count, index, [*args, f"--devices={given['devices']}"])
+    return processes.joined(coordinator, count, index, [*args, f"--devices={values['devices']}"])

@@ -23,17 +23,17 @@ class UserError(Exception):
     """One sentence for the user, and the exit code of the command that raised it: USAGE unless another is given."""
 
     def __init__(self, sentence: str, exit_code: int = USAGE) -> None:
-        # What would move a terminal's cursor is escaped, as a sentence may quote a file, and a long middle left out.
+        # A sentence may quote a file: escape what would move a terminal's cursor, and leave out a long middle.
         line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in sentence)
         super().__init__(line if len(line) <= MOST else f"{line[: MOST // 2]} ... {line[-MOST // 2 :]}")
         self.exit_code = exit_code
 
 
 def tell(line: str) -> None:
-    """Print a line to standard error: what is no result, and stops nothing."""
+    """Print a line to standard error: a note or a warning, which is no result."""
     print(line, file=sys.stderr)
 
 
 def typed(*words: object) -> str:
-    """Return an `apformer` command in backquotes, for a remedy; a path with a space is quoted."""
+    """Return an `apformer` command in backquotes, as a user types it; a path with a space is quoted."""
     return f"`{shlex.join(['apformer', *map(str, words)])}`"

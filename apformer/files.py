@@ -20,7 +20,7 @@ from apformer.errors import CHECKPOINT, DISK, UserError
 
 AnyPath = str | os.PathLike[str]
 FilePath = Annotated[str, "a path"]  # a flag that is a path: `flags` expands its ~
-AGAIN = "restore the file, or train anew"  # the remedy, where a file is one of a run
+AGAIN = "restore the file, or train anew"  # the remedy for a file of a run
 DEEPEST = 100  # dicts and lists of JSON within each other
 
 
@@ -40,9 +40,9 @@ def preflight(directory: AnyPath, needs: float) -> None:
 
 
 def require_empty(folder: AnyPath) -> None:
-    """Make a folder if it is not there. Raises UserError: USAGE if it holds something, DISK if it cannot be made.
+    """Make a folder unless it exists. Raises UserError: USAGE if it holds files, DISK if it cannot be made.
 
-    Files whose names begin with a point do not count.
+    Hidden files do not count.
     """
     with disk_errors(folder):
         Path(folder).mkdir(parents=True, exist_ok=True)
@@ -51,33 +51,33 @@ def require_empty(folder: AnyPath) -> None:
 
 
 def append_record(path: AnyPath, record: dict[str, Any]) -> None:
-    """Append a dict to a JSON-lines file; it is in the file, whole, when this returns. Raises UserError(DISK)."""
+    """Append a dict to a JSON-lines file, as one whole line. Raises UserError(DISK)."""
     line = json.dumps(plain(record), allow_nan=False) + "\n"
     with disk_errors(path), open(path, "a", encoding="utf-8") as file:
         file.write(line)
 
 
 def truncate_after(path: AnyPath, step: float) -> None:
-    """Cut a JSON-lines file back to its records of `step` and before, and drop a line that is no record of a step."""
+    """Remove the records of later steps from a JSON-lines file, and lines that are no record of a step."""
     if not Path(path).exists():
         return
-    kept = b""
+    remaining = b""
     with disk_errors(path):
         lines = Path(path).read_bytes().splitlines()
     for line in lines:
         with suppress(ValueError):
             if read_record(line)["step"] <= step:
-                kept += line + b"\n"
-    write_bytes(path, kept)
+                remaining += line + b"\n"
+    write_bytes(path, remaining)
 
 
 def read_record(line: bytes) -> dict[str, Any]:
-    """Return the dict of a line of JSON, in UTF-8, that tells of a step. Raises ValueError if it is another.
+    """Return the dict of a line of JSON with the key "step". Raises ValueError if the line is no such record.
 
-    All else that it tells are finite numbers, or lists of them; null stands for one that was not finite.
+    The other values are finite numbers or lists of them; null stands for a number that was not finite.
     """
     record = parse_json(line)
-    if not has(record, {"step": int}) or not all(map(_is_told, record.values())):
+    if not has(record, {"step": int}) or not all(map(_is_numeric, record.values())):
         raise ValueError("a line is no record of a step")
     return record
 
@@ -87,7 +87,7 @@ def has(value: Any, kinds: dict[str, Any]) -> bool:
     return isinstance(value, dict) and all(type(value.get(key)) is kind for key, kind in kinds.items())
 
 
-def _is_told(value: Any) -> bool:
+def _is_numeric(value: Any) -> bool:
     values = value if isinstance(value, list) else [value]
     return all(
         v is None or (type(v) is float and abs(v) < 1e300) or (type(v) is int and abs(v) < 2**63) for v in values
@@ -126,7 +126,7 @@ def read_json(path: AnyPath, remedy: str = AGAIN) -> Any:
 
 
 def read_text(path: AnyPath, remedy: str = AGAIN, exit_code: int = CHECKPOINT) -> str:
-    """Return the text of a file, without a byte order mark. Raises UserError as `read_bytes`, or if it is no text."""
+    """Return the text of a file, without a byte order mark. Raises UserError as `read_bytes`, or if it is not UTF-8."""
     try:
         return read_bytes(path, remedy, exit_code).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -135,14 +135,14 @@ def read_text(path: AnyPath, remedy: str = AGAIN, exit_code: int = CHECKPOINT) -
 
 
 def read_bytes(path: AnyPath, remedy: str = AGAIN, exit_code: int = CHECKPOINT) -> bytes:
-    """Return the bytes of a file; those of a pipe, which can be read once, are kept for the next time.
+    """Return the bytes of a file. Those of a pipe, which can be read only once, are cached.
 
     Raises:
-        UserError: If it cannot be read. The sentence names the file and the remedy; by default it is one of a run.
+        UserError: If it cannot be read. The sentence names the file and the remedy.
     """
     try:
         return Path(path).read_bytes() if os.path.isfile(path) else _read_pipe(Path(path))
-    except (OSError, ValueError) as error:  # a ValueError of a path that no file can have
+    except (OSError, ValueError) as error:  # a ValueError for a path that no file can have
         reason = getattr(error, "strerror", error)
         raise UserError(f"{path} cannot be read ({reason}): {remedy}", exit_code) from None
 

@@ -1,4 +1,4 @@
-"""Command-line flags: the fields of frozen dataclasses, read by tyro, every fault one sentence."""
+"""Read command-line flags into frozen dataclasses, by tyro; every fault is one sentence."""
 
 import dataclasses
 import io
@@ -13,7 +13,7 @@ from apformer.errors import DATA, UserError
 from apformer.files import FilePath
 from apformer.machine import process
 
-# What Python and tyro say of a value, in the user's words.
+# {message of Python or tyro about a flag: our message}
 _PLAIN = {
     r".*?(--\w+): .* with base 10: '(.*)'": r"\1 \2 is no whole number",
     r".*?(--\w+): .*could not convert string to float: '(.*)'": r"\1 \2 is no number",
@@ -41,41 +41,41 @@ def parse(config: type, args: Sequence[str], program: str, description: str | No
     from tyro.conf import Positional
 
     options: dict[str, Any] = {"prog": program, "description": description}
-    found, left = _read(config, args, program, **options)
-    if any(word.startswith("-") for word in left):
+    parsed, rest = _read(config, args, program, **options)
+    if any(word.startswith("-") for word in rest):
         _read(config, args, program, **options, return_unknown_args=False)  # which refuses them
-    if not left:
-        return found
+    if not rest:
+        return parsed
     for field in dataclasses.fields(config):
-        if field.type == Positional[tuple[str, ...]]:  # of words that may also follow flags
-            return dataclasses.replace(found, **{field.name: (*getattr(found, field.name), *left)})
-    how = "give the prompt in quotes, with --prompt; " * hasattr(found, "prompt")
-    raise UserError(f"no flag takes the words {' '.join(left)}; {how}see `{program} --help`")
+        if field.type == Positional[tuple[str, ...]]:  # these words may also follow flags
+            return dataclasses.replace(parsed, **{field.name: (*getattr(parsed, field.name), *rest)})
+    remedy = "give the prompt in quotes, with --prompt; " * hasattr(parsed, "prompt")
+    raise UserError(f"no flag takes the words {' '.join(rest)}; {remedy}see `{program} --help`")
 
 
 def first(config: type, args: Sequence[str], program: str) -> Any:
-    """Return a dataclass from the flags that it has, read as `parse` reads them; other flags are left for later."""
+    """Return a dataclass from those flags that are its fields, read as by `parse`; other flags are ignored."""
     return _read(config, args, program, add_help=False)[0]
 
 
 def _read(config: type, args: Sequence[str], program: str, **options: Any) -> tuple[Any, list[str]]:
-    """Return (the dataclass, words that are none of its flags)."""
+    """Return (the dataclass, the words that are none of its flags)."""
     import tyro
 
     options = {"args": _joined(args), "use_underscores": True, "return_unknown_args": True} | options
     printed = io.StringIO()
     try:
         with redirect_stderr(printed):
-            found, left = tyro.cli(tyro.conf.OmitArgPrefixes[config], **options)
+            parsed, rest = tyro.cli(tyro.conf.OmitArgPrefixes[config], **options)
     except SystemExit as stop:
         if not stop.code:
             raise
         raise UserError(_one_sentence(printed.getvalue(), program)) from None
-    return _expanded(found), left
+    return _expanded(parsed), rest
 
 
 def _expanded(part: Any) -> Any:
-    """Return a dataclass with the home directory for ~ in its paths: a shell leaves that of --flag=~/file."""
+    """Return a dataclass with ~ expanded in its paths, since a shell does not expand --flag=~/file."""
     changed = {}
     for field in dataclasses.fields(part):
         value = getattr(part, field.name)
@@ -88,12 +88,12 @@ def _expanded(part: Any) -> Any:
 
 
 def is_path(kind: Any) -> bool:
-    """Return whether a field of this type holds a FilePath, or several."""
+    """Return whether a field of this type holds one FilePath or more."""
     return kind == FilePath or any(map(is_path, get_args(kind)))
 
 
 def _joined(args: Sequence[str]) -> list[str]:
-    """Return the words with --prompt=-5 for --prompt -5: a value that begins with a dash is no flag."""
+    """Return the words with --prompt -5 as --prompt=-5, so that the dash of a value does not begin a flag."""
     joined: list[str] = []
     for word in args:
         is_value = re.match(r"-(?![h-]$|-[a-zA-Z])", word)
@@ -108,25 +108,25 @@ def cut(args: Sequence[str], flag: str, value_is: str) -> tuple[list[str], str |
     """Return the words without a flag, and its value or None. Raises UserError (exit USAGE) if it has no value."""
     rest, value, words = [], None, iter(args)
     for word in words:
-        name, equals, given = word.partition("=")
+        name, equals, text = word.partition("=")
         if name.replace("-", "_") != f"__{flag}":
             rest.append(word)
-        elif not (value := given if equals else next(words, None)):
+        elif not (value := text if equals else next(words, None)):
             raise UserError(f"--{flag} wants a value: give {value_is}")
     return rest, value
 
 
 def prompts(
-    given: list[str], file: str | None, what: str, example: str, lines_of: Callable, keep_blank: bool = False
+    words: list[str], file: str | None, noun: str, example: str, lines_of: Callable, keep_blank: bool = False
 ) -> tuple[str | None, list[str], str]:
-    """Read what a command continues: [RUN] and a line, or [RUN] and --file with many.
+    """Read the input lines of a command: [RUN] and a line, or [RUN] and --file with many.
 
     Args:
-        given: Arguments that are no flags.
+        words: Arguments that are no flags.
         file: Path of --file; - for standard input.
-        what: Name of a line, such as "a prompt".
+        noun: Noun for a line in messages, such as "a prompt".
         example: A whole command, for a message.
-        lines_of: Reads a file.
+        lines_of: Function that reads the lines of a file.
         keep_blank: Whether blank lines at the end of standard input are lines, too.
 
     Returns:
@@ -136,26 +136,26 @@ def prompts(
         UserError: USAGE for too few or too many arguments, DATA for input that cannot be read.
     """
     if file is None:
-        if not given or len(given) > 2 or (len(given) == 1 and os.path.isdir(given[0])):
-            remedy = f"give {what} in quotes, as in `{example}`, or --file FILE with many"
-            fault = f"{what} is missing" if len(given) < 2 else f"{len(given)} arguments, where a run and {what} fit"
+        if not words or len(words) > 2 or (len(words) == 1 and os.path.isdir(words[0])):
+            remedy = f"give {noun} in quotes, as in `{example}`, or --file FILE with many"
+            fault = f"{noun} is missing" if len(words) < 2 else f"{len(words)} arguments, where a run and {noun} fit"
             raise UserError(f"{fault}: {remedy}")
-        return (given[0] if len(given) == 2 else None), [given[-1]], what.replace("a ", "the ", 1)
-    if len(given) > 1:
-        raise UserError(f"--file {file} takes the place of {what}: give one of the two")
-    run = given[0] if given else None
-    return (run, _standard_input(what, keep_blank), "standard input") if file == "-" else (run, lines_of(file), file)
+        return (words[0] if len(words) == 2 else None), [words[-1]], noun.replace("a ", "the ", 1)
+    if len(words) > 1:
+        raise UserError(f"--file {file} takes the place of {noun}: give one of the two")
+    run = words[0] if words else None
+    return (run, _standard_input(noun, keep_blank), "standard input") if file == "-" else (run, lines_of(file), file)
 
 
-def _standard_input(what: str, keep_blank: bool) -> list[str]:
+def _standard_input(noun: str, keep_blank: bool) -> list[str]:
     if sys.stdin is None:
-        raise UserError(f"standard input is closed: send it {what} a line, or give --file FILE", DATA)
+        raise UserError(f"standard input is closed: send it {noun} a line, or give --file FILE", DATA)
     try:
         text = sys.stdin.buffer.read().decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError:
         raise UserError("standard input is not text: give it as UTF-8", DATA) from None
     if not text.strip("\n"):
-        raise UserError(f"standard input is empty: give {what} a line", DATA)
+        raise UserError(f"standard input is empty: give {noun} a line", DATA)
     return (text.removesuffix("\n") if keep_blank else text.rstrip("\n")).split("\n")
 
 
@@ -171,7 +171,7 @@ def require_whole(flag: str, part: Any, least: int = 1, most: int = 2**31 - 1) -
 
 
 def script(program: str, config: type, run: Callable[[Any], None]) -> int:
-    """Call run(args) with the flags of the command line; return the exit code, with every fault one sentence."""
+    """Call run(args) with the flags of the command line; return the exit code, every fault is one sentence."""
 
     def call() -> None:
         args = parse(config, sys.argv[1:], program)
@@ -190,8 +190,8 @@ def _one_sentence(box: str, program: str) -> str:
     # The first rule is the top of the box with its title, or, where boxes cannot be drawn, the line below the title.
     parts = re.split(r"^(?:╭.*|╰.*| *[─-]{8,} *)$", text, flags=re.MULTILINE)
     fault = " ".join(parts[1].split()).rstrip(".") if len(parts) > 1 else "wrong flags"
-    for said, plain in _PLAIN.items():
-        fault = re.sub(f"^{said}$", plain, fault).replace("', '", ", ")
+    for pattern, plain in _PLAIN.items():
+        fault = re.sub(f"^{pattern}$", plain, fault).replace("', '", ", ")
     near = re.search(r"^ {4,}(--\w+)", "".join(parts[2:]), re.MULTILINE)
     hint = f"did you mean {near[1]}? " if near and fault.startswith("Unrecognized") else ""
     return f"{fault[0].lower()}{fault[1:]}; {hint}see `{program} --help`"

@@ -8,7 +8,7 @@ With smoothed labels (Szegedy et al. 2016) a share e of each target is spread ov
     nats_t = log sum_v exp(z_v) - (1 - e) z_target - e mean_v z_v
 
 Softmax and cross-entropy as one function are stable: no exponential can overflow, and the gradient needs no division
-by a probability. That of optax leaves the weights, and infinities where a weight is 0, to the caller.
+by a probability. optax leaves the weights, and infinities where a weight is 0, to the caller.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from apformer.layers import at_least_float32
 
 
 def token_nats(logits_BTV: jax.Array, targets_BT: jax.Array, smoothing: float = 0.0) -> jax.Array:
-    """Return the cross-entropy of each token in nats, (B, T), in at least float32; labels are smoothed by a share."""
+    """Return the cross-entropy of each token in nats, (B, T), in at least float32. smoothing: share e of the label."""
     logits_BTV = logits_BTV.astype(at_least_float32(logits_BTV.dtype))
     target_BT = jnp.take_along_axis(logits_BTV, targets_BT[:, :, None], axis=-1)[:, :, 0]
     if smoothing:
@@ -34,7 +34,7 @@ def token_nats(logits_BTV: jax.Array, targets_BT: jax.Array, smoothing: float = 
 def cross_entropy(
     logits_BTV: jax.Array, targets_BT: jax.Array, weights_BT: jax.Array, smoothing: float = 0.0
 ) -> jax.Array:
-    """Return the weighted mean of the tokens' cross-entropy in nats; a token of weight 0 (padding) counts for nothing.
+    """Return the weighted mean cross-entropy of the tokens, in nats. Tokens of weight 0 (padding) are ignored.
 
     A batch whose weights are all 0 has loss 0. Differentiable in the logits alone. smoothing: the share of each label
     that is spread over the vocabulary, a Python number.
@@ -43,7 +43,7 @@ def cross_entropy(
 
 
 def _forward(logits_BTV: jax.Array, targets_BT: jax.Array, weights_BT: jax.Array, smoothing: float) -> tuple:
-    # Chosen, not multiplied: padding may hold anything, and 0 times infinity is not 0.
+    # Selected, not multiplied: padding may hold anything, and 0 times infinity is not 0.
     nats_BT = jnp.where(weights_BT > 0, token_nats(logits_BTV, targets_BT, smoothing), 0.0)
     weights_BT = weights_BT.astype(nats_BT.dtype)
     weights_BT = weights_BT / jnp.maximum(weights_BT.sum(), jnp.finfo(nats_BT.dtype).tiny)
@@ -57,7 +57,7 @@ def _backward(smoothing: float, saved: tuple, cotangent: jax.Array) -> tuple:
     label_BTV = jax.nn.one_hot(targets_BT, V, dtype=weights_BT.dtype)
     if smoothing:
         label_BTV = (1 - smoothing) * label_BTV + smoothing / V
-    weights_BT1 = weights_BT[:, :, None]  # chosen, as in _forward: 0 times what padding holds may be no number
+    weights_BT1 = weights_BT[:, :, None]  # selected, not multiplied, as in _forward
     gradient_BTV = jnp.where(weights_BT1 > 0, cotangent * weights_BT1 * (softmax_BTV - label_BTV), 0.0)
     return gradient_BTV.astype(logits_BTV.dtype), None, None
 

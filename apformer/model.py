@@ -97,7 +97,7 @@ class Config:
 
 
 def reach(cfg: Config) -> int | None:
-    """Return the number of tokens back that the logits depend on, whatever their positions; None if unbounded."""
+    """Return how many earlier tokens the logits depend on; None if on all of them, or on absolute positions."""
     scheme = cfg.position_options
     layer = scheme.reach(cfg.window) if hasattr(scheme, "reach") else None
     return None if layer is None else cfg.n_layers * layer
@@ -122,14 +122,14 @@ def init(key: Array, cfg: Config) -> Params:
         "embedding": Embedding(cfg.vocab_size, cfg.d_model).init(embedding_key, tokens_BT)["params"],
         "blocks": init_blocks(block_key, cfg),
     }
-    places = position.Part(cfg.position_options, "embed")
-    if places := places.init(position_key, None, x_BTD, tokens_BT, cfg.max_len):
-        params["position"] = places["params"]
+    scheme = position.Part(cfg.position_options, "embed")
+    if learned := scheme.init(position_key, None, x_BTD, tokens_BT, cfg.max_len):
+        params["position"] = learned["params"]
     if cfg.final_norm:
         params["final_norm"] = norm_of(cfg).init(norm_key, x_BTD)["params"]
     table_VD = params["embedding"]["table"] if cfg.tie_embeddings else None
     head = Head(cfg.vocab_size, cfg.head_bias).init(head_key, x_BTD, table_VD)
-    return params | ({"head": head["params"]} if head else {})
+    return params | {"head": head["params"]} if head else params
 
 
 def apply(
@@ -153,13 +153,14 @@ def apply(
         remat: Compute the inside of each block again for the gradient, which takes less memory and more time.
 
     Raises:
-        ValueError: For tokens that are no rows, more of them than `max_tokens`, and an unknown name to capture.
+        ValueError: If tokens_BT are no rows of integers, or longer than `max_tokens`; for an unknown name to capture.
     """
     config.check_tokens("tokens_BT", tokens_BT, max_tokens(cfg) if positions_BT is None else None)
     config.check_capture(capture, CAPTURES)
     tokens_BT, _ = mask_padding(tokens_BT, lengths_B)
     T = tokens_BT.shape[1]
-    if positions_BT is None and {*capture} <= {"residual"} and (window := _window(cfg, T)):
+    window = None if positions_BT is not None or set(capture) - {"residual"} else _window(cfg, T)
+    if window:
         view = window.view(T, cfg.window)
     else:
         view = whole_view(jnp.arange(T)[None] if positions_BT is None else positions_BT, cfg.window)
@@ -192,7 +193,7 @@ def extend(
     `unstack`. A cache needs a slot for each token of a row or window; beyond max_len learned positions are wrong.
 
     Raises:
-        ValueError: For tokens that are no rows, and without a window for more of them than the cache has slots.
+        ValueError: If tokens_BT are no rows of integers; without a window, if they outnumber the slots of the cache.
     """
     view, tokens_BT, new = place(cache, tokens_BT, lengths_B, cfg.window)
     if window := _window(cfg, tokens_BT.shape[1]):
@@ -206,6 +207,6 @@ def _window(cfg: Config, T: int) -> Any:
     """Return the module `layers.window` where it computes attention faster than the masked square, else None."""
     if cfg.window is None:
         return None
-    from apformer.layers import window  # a model without a window does without it
+    from apformer.layers import window  # imported late: models without a window never need it
 
     return window if window.serves(cfg, T) else None

@@ -7,8 +7,8 @@
     LSTM        c_t = f c_{t-1} + i n,  h_t = o tanh(c_t)       Hochreiter & Schmidhuber 1997, f: Gers et al. 2000
 
 x_t is sqrt(d_model) E[token], or the h_t of the layer below; logits at t predict token t + 1. The reset gate r acts
-after the matrix, as in PyTorch (the paper has U (r h)). The names are those of `model.py`. The cells are written out
-rather than taken from Flax, so that their parameters keep names of our own and the forget gate can start open.
+after the matrix, as in PyTorch (the paper has U (r h)). The functions have the names of those of `model.py`. The cells
+are not those of Flax, so that parameters keep their names and the forget gate can start open.
 """
 
 from collections.abc import Callable
@@ -95,7 +95,7 @@ def apply(
             array}) is returned.
 
     Raises:
-        ValueError: For tokens that are no rows, and an unknown name to capture.
+        ValueError: If tokens_BT are no rows of integers; for an unknown name to capture.
     """
     config.check_tokens("tokens_BT", tokens_BT)
     config.check_capture(capture, CAPTURES)
@@ -108,7 +108,7 @@ def apply(
 def init_cache(cfg: Config, batch_size: int, length: int, dtype: Any = jnp.float32) -> dict[str, Any]:
     """Return the state before the first token: a dict, batch first in every leaf.
 
-    Its size is constant: `length` is ignored, and rows may have any.
+    Its size is constant: `length` is ignored, and rows may have any length.
     """
     names, shape_BD = ("hidden", "cell") if cfg.cell == "lstm" else ("hidden",), (batch_size, cfg.d_model)
     return {"layers": [{name: jnp.zeros(shape_BD, dtype) for name in names} for _ in range(cfg.n_layers)]}
@@ -119,7 +119,7 @@ def extend(
 ) -> tuple[Array, dict[str, Any]]:
     """Return the logits of new tokens after those in the cache, and the cache with them.
 
-    Serves prefill and single steps alike. `lengths_B` is the number of real new tokens in each row, possibly none.
+    For prefill and single steps alike. `lengths_B` is the number of real new tokens in each row, possibly none.
     """
     config.check_tokens("tokens_BT", tokens_BT)
     return _run(params, tokens_BT, cache, cfg, None, lengths_B)[:2]
@@ -166,15 +166,15 @@ def _init_cell(key: Array, cfg: Config) -> Params:
     """Return the parameters of a cell: W is Glorot-initialised and U orthogonal (Saxe et al. 2014)."""
     names, shape = _PARTS[cfg.cell], (cfg.d_model, cfg.d_model)
     input_keys, hidden_keys = jax.vmap(jax.random.split)(jax.random.split(key, len(names))).T
-    # All in one call: four decompositions of three matrices each, which XLA begins at once, waited for each other for
-    # ever in 4 of 8 processes on two cores (jaxlib 0.10.2).
+    # In one call: four decompositions that XLA began at once waited for each other for ever, in 4 of 8 processes on two
+    # cores (jaxlib 0.10.2).
     hidden = jax.vmap(lambda key: nn.initializers.orthogonal()(key, shape))(hidden_keys)
     cell = {}
     for name, input_key, weight in zip(names, input_keys, hidden, strict=True):
         # An open forget gate lets gradients through from the start (Jozefowicz et al. 2015).
         bias = jnp.full(cfg.d_model, 1.0 if name == "forget_gate" else 0.0)
-        own = {"weight": nn.initializers.xavier_uniform()(input_key, shape), "bias": bias}
-        cell[name] = {"input": own, "hidden": {"weight": weight}}
+        affine = {"weight": nn.initializers.xavier_uniform()(input_key, shape), "bias": bias}
+        cell[name] = {"input": affine, "hidden": {"weight": weight}}
     if cfg.cell == "gru":
         cell["candidate"]["hidden"]["bias"] = jnp.zeros(cfg.d_model)
     return cell
@@ -187,7 +187,7 @@ def _embedding(cfg: Config) -> Embedding:
 def _run(
     params: Params, tokens_BT: Array, cache: dict[str, Any], cfg: Config, key: Array | None, lengths_B: Array | None
 ) -> tuple[Array, dict[str, Any], list[Array]]:
-    """Return logits_BTV, the cache after the last token, and x_TBD of the embedding and of each layer."""
+    """Return logits_BTV, the cache after the last token, and [x_TBD] of the embedding and of each layer."""
     tokens_BT, real_BT = mask_padding(tokens_BT, lengths_B)
     real_TB1 = None if lengths_B is None else real_BT.T[:, :, None]
     keys = [None] * (cfg.n_layers + 1) if key is None else jax.random.split(key, cfg.n_layers + 1)
@@ -203,10 +203,10 @@ def _run(
 
 
 def _scan(cell_params: Params, state: State, x_TBD: Array, real_TB1: Array | None, cfg: Config) -> tuple[State, Array]:
-    """Return the last state of one layer, and h_TBD. Padding leaves a row's state as it is."""
+    """Return the last state of one layer, and its outputs h_TBD. Padding does not change the state of a row."""
 
-    def step(state: State, now: tuple[Array, Array | None]) -> tuple[State, Array]:
-        x_BD, real_B1 = now
+    def step(state: State, inputs: tuple[Array, Array | None]) -> tuple[State, Array]:
+        x_BD, real_B1 = inputs
         after = _CELLS[cfg.cell](cell_params, state, x_BD)
         if real_B1 is not None:
             after = jax.tree.map(lambda new_BD, old_BD: jnp.where(real_B1, new_BD, old_BD), after, state)

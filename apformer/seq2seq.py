@@ -1,6 +1,6 @@
-"""The whole transformer: an encoder reads the source, a decoder writes the target and attends to what was read.
+"""The whole transformer: an encoder reads the source, a decoder writes the target and attends to the encoded source.
 
-    m      = encoder(E_s[source] sqrt(d_model) + PE)                with rotary positions, no PE: q and k are turned
+    m      = encoder(E_s[source] sqrt(d_model) + PE)                with rotary positions, no PE: q and k are rotated
     y      = decoder(E_t[target] sqrt(d_model) + PE, m)
     logits = y W_out + b
 
@@ -8,8 +8,8 @@ A block of the encoder has self-attention and feed-forward; between the two, the
 Logits at t predict target token t + 1.
 
 Vaswani et al. 2017, figure 1. A source token sees all of its source. A target token sees all of the source, and the
-target up to itself. No token sees padding. The names are those of `model.py`. The parameters of the decoder are those
-of a decoder-only model, with cross-attention.
+target up to itself. No token sees padding. The functions have the names of those of `model.py`. The parameters of the
+decoder are those of a decoder-only model, with cross-attention.
 """
 
 from dataclasses import dataclass, fields
@@ -28,7 +28,7 @@ from apformer.layers.embedding import Embedding, Head
 from apformer.layers.masks import View, mask_padding, whole_view
 from apformer.layers.norm import norm_of
 
-_CAPTURES = {  # names that `apply` can capture of each side
+_CAPTURES = {  # names that `apply` can capture, by side
     "encoder": ("encoder_attention", "encoder_residual"),
     "decoder": ("decoder_attention", "decoder_residual", "cross_attention"),
 }
@@ -103,19 +103,19 @@ def init(key: Array, cfg: Config) -> model.Params:
     tokens_BT, x_BTD = jnp.zeros((1, 1), jnp.int32), jnp.zeros((1, 1, cfg.d_model))
 
     def init_side(side: str, embeds: bool, source: Source | None = None) -> model.Params:
-        own = config_of(cfg, side)
+        side_cfg = config_of(cfg, side)
 
-        def places(key: Array) -> Any:
-            embed = position.Part(own.position_options, "embed")
+        def init_positions(key: Array) -> Any:
+            embed = position.Part(side_cfg.position_options, "embed")
             return embed.init(key, None, x_BTD, tokens_BT, cfg.max_len)
 
-        params: model.Params = {"blocks": block.init_blocks(next(keys), own, source)}
+        params: model.Params = {"blocks": block.init_blocks(next(keys), side_cfg, source)}
         if embeds:
-            params["embedding"] = Embedding(own.vocab_size, cfg.d_model).init(next(keys), tokens_BT)["params"]
-        if jax.eval_shape(places, key):  # the scheme has parameters
-            params["position"] = places(next(keys))["params"]
+            params["embedding"] = Embedding(side_cfg.vocab_size, cfg.d_model).init(next(keys), tokens_BT)["params"]
+        if jax.eval_shape(init_positions, key):  # the scheme has parameters
+            params["position"] = init_positions(next(keys))["params"]
         if cfg.final_norm:
-            params["final_norm"] = norm_of(own).init(next(keys), x_BTD)["params"]
+            params["final_norm"] = norm_of(side_cfg).init(next(keys), x_BTD)["params"]
         return params
 
     source = Source(jnp.ones((1, 1, 1), bool), x_BTD)
@@ -162,18 +162,18 @@ def apply(
         logits_BTV, or with `capture` (logits_BTV, {name: array}).
 
     Raises:
-        ValueError: For tokens that are no rows, where learned positions end, and for an unknown name to capture.
+        ValueError: If tokens are no rows of integers, or longer than learned positions; for an unknown name to capture.
     """
     config.check_tokens("target_BT", target_BT, max_tokens(cfg))
     config.check_capture(capture, _CAPTURES["encoder"] + _CAPTURES["decoder"])
     encoder_key, decoder_key = (None, None) if key is None else jax.random.split(key)
-    source_BSD, mask_BTS, read = _encode(params, source_BS, cfg, source_lengths_B, encoder_key, capture, remat)
+    source_BSD, mask_BTS, of_encoder = _encode(params, source_BS, cfg, source_lengths_B, encoder_key, capture, remat)
     target_BT, _ = mask_padding(target_BT, target_lengths_B)
     view = whole_view(jnp.arange(target_BT.shape[1], dtype=jnp.int32)[None])
     source = Source(mask_BTS, source_BSD)
-    y_BTD, written = _apply_side(params, "decoder", target_BT, view, cfg, decoder_key, capture, remat, source)
+    y_BTD, of_decoder = _apply_side(params, "decoder", target_BT, view, cfg, decoder_key, capture, remat, source)
     logits_BTV = embedding.read_out(_side(params, "decoder"), y_BTD, config_of(cfg, "decoder"))
-    return (logits_BTV, read | written) if capture else logits_BTV
+    return (logits_BTV, of_encoder | of_decoder) if capture else logits_BTV
 
 
 def unstack(params: model.Params) -> model.Params:
@@ -189,7 +189,7 @@ def encode(
     source_lengths_B: Array | None = None,
     key: Array | None = None,
 ) -> Array:
-    """Return the states of the sources, (B, S, D), for arguments as in `apply`. Those of padding mean nothing."""
+    """Return the states of the sources, (B, S, D); those of padding are undefined. Takes the arguments of `apply`."""
     return _encode(params, source_BS, cfg, source_lengths_B, key)[0]
 
 
@@ -200,15 +200,15 @@ def init_cache(
     length: int,
     source_lengths_B: Array | None = None,
 ) -> dict[str, Any]:
-    """Return the encoded sources and room for targets of up to `length` tokens: a dict, batch first in each leaf.
+    """Return the encoded sources and an empty cache for targets of up to `length` tokens: a dict, batch first.
 
-    Of the sources it holds the keys and values of each layer's cross-attention, which every new token reads.
+    The sources are held as the keys and values of each layer's cross-attention.
     """
     source_BSD, mask_BTS, _ = _encode(params, source_BS, cfg, source_lengths_B)
-    own, blocks = config_of(cfg, "decoder"), unstack(params)["decoder"]["blocks"]
-    read = [project_source(layer["cross_attention"], source_BSD, own.position_options) for layer in blocks]
-    empty = model.init_cache(own, len(source_BS), length, source_BSD.dtype)
-    return empty | {"source_mask": mask_BTS, "source": read}
+    decoder, blocks = config_of(cfg, "decoder"), unstack(params)["decoder"]["blocks"]
+    sources = [project_source(layer["cross_attention"], source_BSD, decoder.position_options) for layer in blocks]
+    empty = model.init_cache(decoder, len(source_BS), length, source_BSD.dtype)
+    return empty | {"source_mask": mask_BTS, "source": sources}
 
 
 def extend(
@@ -221,15 +221,15 @@ def extend(
 ) -> tuple[Array, dict[str, Any]]:
     """Return the logits of new target tokens after those in the cache, and the cache with them.
 
-    Serves prefill and single steps alike. A row must not outgrow the cache, nor the max_len of learned positions. The
-    arguments and what is raised are as in `model.extend`.
+    For prefill and single steps alike. A row must not outgrow the cache, nor the max_len of learned positions. The
+    arguments and the errors are those of `model.extend`.
     """
     view, tokens_BT, new = place(cache, tokens_BT, lengths_B, None)
-    own, decoder = _side(unstack(params), "decoder"), config_of(cfg, "decoder")
-    x_BTD = embedding.embed(own, tokens_BT, view.positions_BT, decoder)
-    sources = [Source(cache["source_mask"], read) for read in cache["source"]]
-    x_BTD, layers = block.extend_blocks(own["blocks"], x_BTD, view, cache["layers"], decoder, sources)
-    return embedding.read_out(own, x_BTD, decoder), cache | new | {"layers": layers}
+    decoder, decoder_cfg = _side(unstack(params), "decoder"), config_of(cfg, "decoder")
+    x_BTD = embedding.embed(decoder, tokens_BT, view.positions_BT, decoder_cfg)
+    sources = [Source(cache["source_mask"], states) for states in cache["source"]]
+    x_BTD, layers = block.extend_blocks(decoder["blocks"], x_BTD, view, cache["layers"], decoder_cfg, sources)
+    return embedding.read_out(decoder, x_BTD, decoder_cfg), cache | new | {"layers": layers}
 
 
 def config_of(cfg: Config, side: str) -> model.Config:
@@ -253,7 +253,7 @@ def _encode(
     params: model.Params, source_BS: Any, cfg: Config, lengths_B: Array | None = None, key: Array | None = None,
     capture: tuple[str, ...] = (), remat: bool = False
 ) -> tuple[Array, Array, dict[str, Array]]:  # fmt: skip
-    """Return the states of the sources, which of their tokens are real, (B, 1, S), and {name: what was captured}."""
+    """Return the states of the sources, the mask of their real tokens, (B, 1, S), and {name: captured array}."""
     config.check_tokens("source_BS", source_BS, max_tokens(cfg))
     source_BS, real_BS = mask_padding(source_BS, lengths_B)
     positions_BS = jnp.arange(source_BS.shape[1], dtype=jnp.int32)[None]
@@ -266,10 +266,10 @@ def _apply_side(
     params: model.Params, side: str, tokens_BT: Array, view: View, cfg: Config, key: Array | None,
     capture: tuple[str, ...], remat: bool, source: Source | None = None
 ) -> tuple[Array, dict[str, Array]]:  # fmt: skip
-    """Return the output of the blocks of one side, and {name: what was captured}."""
-    params, own = _side(params, side), config_of(cfg, side)
+    """Return the output of the blocks of one side, and {name: captured array}."""
+    params, side_cfg = _side(params, side), config_of(cfg, side)
     name_in_block = {name: name.removeprefix(f"{side}_") for name in capture if name in _CAPTURES[side]}
-    x_BTD = embedding.embed(params, tokens_BT, view.positions_BT, own)
+    x_BTD = embedding.embed(params, tokens_BT, view.positions_BT, side_cfg)
     inner = tuple(name_in_block.values())
-    y_BTD, captured = block.apply_blocks(params["blocks"], x_BTD, view, own, key, inner, remat, source)
+    y_BTD, captured = block.apply_blocks(params["blocks"], x_BTD, view, side_cfg, key, inner, remat, source)
     return y_BTD, {name: captured[inner] for name, inner in name_in_block.items()}

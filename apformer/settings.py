@@ -1,4 +1,4 @@
-"""The settings of a run, part by part: every flag of `apformer train`, and what config.json holds."""
+"""The settings of a run, part by part: all flags of `apformer train`, and the content of config.json."""
 
 import dataclasses
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from apformer.layers import config
 from apformer.optimizer import Config as Optimizer
 
 ARCHITECTURES = ("model", "recurrent", "seq2seq", "word2vec")  # modules of apformer; packages may bring others
-NAMED: dict[Any, str] = {  # types of fields, and the groups of plugins whose names they hold
+NAMED: dict[Any, str] = {  # {type of a field: the group of plugins that it names}
     config.Position: "apformer.position",
     config.Similarity: "apformer.similarity",
     optimizer.Rule: optimizer.GROUP,
@@ -23,7 +23,7 @@ NAMED: dict[Any, str] = {  # types of fields, and the groups of plugins whose na
 
 @dataclass(frozen=True)
 class Training:
-    """Length of training, and where the run is kept.
+    """Length of training, and the directory of the run.
 
     Attributes:
         recipe: Preset of all other flags: task, model and training. Every flag overrides it.
@@ -97,31 +97,31 @@ def with_part(settings: Settings, part: str, **values: Any) -> Settings:
 def load_architecture(name: str) -> ModuleType:
     """Return the module of an architecture: a module of apformer, or one that an installed package brings.
 
-    It has `Config`, `init` and `apply`, to write also `init_cache` and `extend`, as `apformer.model` has. What it lacks
-    of its other names is set here: rows of any length, no dropout, and parameters that a step takes as they are.
+    It has `Config`, `init` and `apply` as `apformer.model` has, and for generation `init_cache` and `extend`. Other
+    functions that it lacks are added: `max_tokens` (no bound), `wants_key` (no dropout), and `unstack` (no change).
 
     Raises:
-        UserError: Exit code USAGE, if there is none of that name, or if it lacks `Config`, `init` or `apply`.
+        UserError: Exit code USAGE, if there is no such module, or if it lacks `Config`, `init` or `apply`.
     """
 
     def refuse(*args: Any, **options: Any) -> NoReturn:
         raise UserError(f"the architecture {name} cannot write: it lacks init_cache or extend")
 
     module = plugins.load("apformer.architectures", name, ARCHITECTURES, "apformer", ("Config", "init", "apply"))
-    usual = {"init_cache": refuse, "extend": refuse, "unstack": lambda params: params}
-    usual |= dict.fromkeys(("max_tokens", "wants_key"), lambda cfg: None)
-    for each, function in usual.items():
-        vars(module).setdefault(each, function)
+    defaults = {"init_cache": refuse, "extend": refuse, "unstack": lambda params: params}
+    defaults |= dict.fromkeys(("max_tokens", "wants_key"), lambda cfg: None)
+    for attribute, function in defaults.items():
+        vars(module).setdefault(attribute, function)
     return module
 
 
 def architecture_of(settings: Settings) -> ModuleType:
-    """Return the module of the model of a run, see `load_architecture`."""
+    """Return the module of a run's model, see `load_architecture`."""
     return load_architecture(settings.architecture)
 
 
 def training_apply(settings: Settings) -> Callable[..., Any]:
-    """Return the model's `apply` as a training step computes it: with `remat` a gradient computes its blocks again."""
+    """Return the model's `apply` for training, with rematerialisation if training.remat is set."""
     apply = architecture_of(settings).apply
     return partial(apply, remat=True) if settings.training.remat else apply
 
@@ -130,7 +130,7 @@ def model_from(architecture: str, values: dict[str, Any]) -> Any:
     """Return the Config of a model from values of JSON.
 
     Raises:
-        ValueError: or TypeError, which names the field at fault.
+        ValueError, TypeError: For a wrong field, which it names.
     """
     values, kind = dict(values), load_architecture(architecture).Config
     if values.get("position_options") is not None:
@@ -140,7 +140,7 @@ def model_from(architecture: str, values: dict[str, Any]) -> Any:
 
 
 def part_from(kind: type, values: dict[str, Any]) -> Any:
-    """Return a dataclass from values of JSON. Raises ValueError if one is not of the type that its field names."""
+    """Return a dataclass from values of JSON. Raises ValueError if one is not of the type of its field."""
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     for field in dataclasses.fields(kind):
         if field.name in values and not _fits(value := values[field.name], field.type):
@@ -154,7 +154,7 @@ def _fits(value: Any, kind: Any) -> bool:
     kind = str if kind == FilePath else kind
     origin, parts = get_origin(kind), get_args(kind)
     if kind in (int, float) and isinstance(value, bool):
-        return False  # which Python takes for 0 or 1
+        return False  # a bool is an int to Python
     if kind is Any:
         return True
     if origin is Literal:

@@ -1,9 +1,9 @@
 """The training loop: pure steps, scanned on the device, for one model or a population of them.
 
     g = grad loss(params, batch, key),  params <- params + optimizer(g)          one step, a pure function of the state
-    mean <- d mean + (1 - d) params,    d = min(ema, (1 + t) / (10 + t))         where the model is the running mean
+    mean <- d mean + (1 - d) params,    d = min(ema, (1 + t) / (10 + t))         if the model is the running mean
 
-Nothing here knows a model or a task: both come in as functions. All randomness of step t is drawn from
+Models and tasks are passed in as functions. All randomness of step t is drawn from
 fold_in(key, t), so that a resumed run needs nothing but its state.
 """
 
@@ -22,7 +22,7 @@ class TrainState(NamedTuple):
 
     Attributes:
         step: Number of steps done, int32.
-        key: Random key, from which those of all steps are made.
+        key: Random key, from which the keys of all steps are made.
         params: Parameters of the model.
         opt_state: State of the optimizer.
         hyper: {name: number}, such as the learning rate of each member.
@@ -43,13 +43,13 @@ Step = Callable[[TrainState, Any], tuple[TrainState, dict]]
 def init_state(
     key: jax.Array, params: dict, optimizer: optax.GradientTransformation, hyper: dict, ema: float = 0.0
 ) -> TrainState:
-    """Return the state before the first step; all randomness to come is of `key`; for `ema` see `make_train_step`."""
+    """Return the state before the first step. key: root of all randomness of training; ema: see `make_train_step`."""
     mean = jax.tree.map(jnp.copy, params) if ema else None
     return TrainState(jnp.zeros((), jnp.int32), key, params, optimizer.init(params), hyper, mean)
 
 
 def trained(state: TrainState) -> dict:
-    """Return the parameters of the model of a state: their running mean if it keeps one, else themselves."""
+    """Return the parameters of the trained model: the running mean if the state keeps one, else `state.params`."""
     return state.params if state.mean is None else state.mean
 
 
@@ -59,7 +59,7 @@ def step_keys(state: TrainState) -> jax.Array:
 
 
 def keys_of(key: jax.Array, step: jax.Array | int) -> jax.Array:
-    """Return the keys of any step, as `step_keys`, from the root key of a state."""
+    """Return the keys of any step, as `step_keys` does. key: that of the state."""
     return jax.random.split(jax.random.fold_in(key, step))
 
 
@@ -68,14 +68,14 @@ def make_train_step(
 ) -> Step:
     """Return a pure function (state, batch) -> (state, metrics) from loss_fn(params, batch, key) -> (loss, metrics).
 
-    Any optax optimizer serves; one that wants them is handed `hyper` and `step`. accumulate: with more than one, the
-    batches of a step, on a leading axis. They are computed one after the other, so only one needs memory at a time.
-    ema: the decay of the running mean that the state keeps (Polyak and Juditsky 1992), 0 for none. It is less in the
-    first steps, so that the parameters of the first step are soon forgotten.
+    optimizer: any of optax; one that takes extra arguments gets `hyper` and `step`. accumulate: number of batches of a
+    step, on a leading axis if more than one. They are computed one after the other, so only one needs memory at a time.
+    ema: decay of the running mean that the state keeps (Polyak and Juditsky 1992), 0 for none. It is smaller in the
+    first steps, so that the initial parameters are soon forgotten.
     """
     optimizer = optax.with_extra_args_support(optimizer)
     gradient = jax.value_and_grad(loss_fn, has_aux=True)
-    gradient = gradient if accumulate == 1 else mean_of(gradient, accumulate)
+    gradient = gradient if accumulate == 1 else mean_over_batches(gradient, accumulate)
 
     def train_step(state: TrainState, batch: Any) -> tuple[TrainState, dict]:
         key, _ = step_keys(state)
@@ -92,48 +92,48 @@ def make_train_step(
 
 
 def _mean(mean: Any, params: Any, step: jax.Array, ema: float) -> dict:
-    """Return the running mean with the parameters of one more step."""
+    """Return the running mean after one more step."""
     step = step.astype(jnp.float32)
     share = 1.0 - jnp.minimum(ema, (1.0 + step) / (10.0 + step))
     return jax.tree.map(lambda old, new: old + share.astype(new.dtype) * (new - old), mean, params)
 
 
-def mean_of(function: Callable, count: int) -> Callable:
+def mean_over_batches(function: Callable, count: int) -> Callable:
     """Average function(params, batch, key) -> arrays over `count` batches on a leading axis, each with its own key.
 
-    The batches are taken one after the other. Each counts the same, whatever the weights of its rows.
+    The batches are computed one after the other, and have equal weight, whatever the weights of their rows.
     """
 
     def mean(params: dict, batches: Any, key: jax.Array) -> Any:
         keys = jax.random.split(key, count)
 
-        def add(total: Any, one: tuple) -> tuple[Any, None]:
-            return jax.tree.map(jnp.add, total, function(params, *one)), None
+        def add(total: Any, batch_and_key: tuple) -> tuple[Any, None]:
+            return jax.tree.map(jnp.add, total, function(params, *batch_and_key)), None
 
-        of_one = jax.eval_shape(function, params, *jax.tree.map(lambda leaf: leaf[0], (batches, keys)))
-        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), of_one)
+        shapes = jax.eval_shape(function, params, *jax.tree.map(lambda leaf: leaf[0], (batches, keys)))
+        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
         total, _ = jax.lax.scan(add, zeros, (batches, keys))
         return jax.tree.map(lambda leaf: leaf / count, total)
 
     return mean
 
 
-def several(sample: Callable, count: int) -> Callable:
-    """Turn sample(key, ...) of one batch into that of `count` batches on a leading axis, each with a key of its own.
+def sample_batches(sample: Callable, count: int) -> Callable:
+    """Turn sample(key, ...) of one batch into a function of `count` batches on a leading axis, each with its own key.
 
-    Further arguments have that axis, too, and `sample` is handed one slice of each.
+    Other arguments have that axis, too, and `sample` gets one slice of each.
     """
     if count == 1:
         return sample
     # One after the other: not every generator gives the same numbers under vmap.
-    return lambda key, *given: jax.lax.map(lambda each: sample(*each), (jax.random.split(key, count), *given))
+    return lambda key, *args: jax.lax.map(lambda batch: sample(*batch), (jax.random.split(key, count), *args))
 
 
 def switch(branches: Sequence[Loss]) -> Loss:
-    """Return loss_fn(params, (which, batch), key) -> (loss, metrics), by the branch `which`(params, batch, key).
+    """Return loss_fn(params, (index, batch), key) -> (loss, metrics), that of branches[index](params, batch, key).
 
-    The gradient is taken inside the branch: taken from outside, every branch would make room for what all the others
-    have to remember. Differentiable in params alone.
+    The gradient is taken inside the branch: taken from outside, every branch would allocate the saved arrays of all
+    others. Differentiable in params alone.
     """
 
     @jax.custom_vjp
@@ -141,8 +141,8 @@ def switch(branches: Sequence[Loss]) -> Loss:
         return jax.lax.switch(batch[0], branches, params, batch[1], key)
 
     def forward(params: dict, batch: tuple, key: jax.Array) -> tuple:
-        within = [jax.value_and_grad(branch, has_aux=True) for branch in branches]
-        return jax.lax.switch(batch[0], within, params, batch[1], key)
+        gradients = [jax.value_and_grad(branch, has_aux=True) for branch in branches]
+        return jax.lax.switch(batch[0], gradients, params, batch[1], key)
 
     def backward(gradients: dict, cotangents: tuple) -> tuple:
         return jax.tree.map(lambda leaf: leaf * cotangents[0], gradients), None, None
@@ -154,14 +154,14 @@ def switch(branches: Sequence[Loss]) -> Loss:
 def scan_steps(train_step: Step, sample: Callable, steps: int) -> Callable:
     """Return a pure function state -> (state, metrics of each step), with a fresh batch sample(key) for each step.
 
-    Further arguments have a leading axis of steps, and sample(key, ...) is handed the slice of its step.
+    Other arguments have a leading axis of steps, and sample(key, ...) gets the slices of its step.
     """
 
-    def one(state: TrainState, given: tuple) -> tuple[TrainState, dict]:
+    def body(state: TrainState, args: tuple) -> tuple[TrainState, dict]:
         _, batch_key = step_keys(state)
-        return train_step(state, sample(batch_key, *given))
+        return train_step(state, sample(batch_key, *args))
 
-    return lambda state, *given: jax.lax.scan(one, state, given, length=steps)
+    return lambda state, *args: jax.lax.scan(body, state, args, length=steps)
 
 
 def over_members(function: Callable, mode: str) -> Callable:

@@ -1,8 +1,8 @@
-"""word2vec: vectors of words, learned from which words stand near which.
+"""word2vec: vectors of words, learned from the words that stand near each word.
 
-A word w has a vector v_w for where it is given and u_w for where it is predicted. The context of the word at place t
-of a text is the words at t + j, 0 < |j| <= r, with r drawn uniformly from 1 .. window, so that near words count more.
-One is predicted from the other:
+A word w has an input vector v_w, for where it is read, and an output vector u_w, for where it is predicted. The context
+of the word at place t of a text is the words at t + j, 0 < |j| <= r, with r drawn uniformly from 1 .. window, so that
+near words count more. One is predicted from the other:
 
     skip_gram   h = v of the centre                    predicts each word of the context
     cbow        h = mean of v over the context         predicts the centre       (continuous bag of words)
@@ -11,9 +11,9 @@ One is predicted from the other:
     negative    - log sigmoid(u_o . h) - sum_{n=1..N} log sigmoid(-u_n . h),   n drawn with P(n) ~ count(n)^(3/4)
 
 for every word o that is predicted. The variants are those of Mikolov, Chen, Corrado and Dean 2013a (arXiv
-1301.3781), who approximate the full softmax by a tree; the losses are equations 2 and 4 of Mikolov, Sutskever, Chen,
-Corrado and Dean 2013b (arXiv 1310.4546). Where negative sampling ends, if d_model is large enough (Levy and Goldberg
-2014):
+1301.3781), which approximates the full softmax by a tree; the losses are equations 2 and 4 of Mikolov, Sutskever, Chen,
+Corrado and Dean 2013b (arXiv 1310.4546). Negative sampling converges, if d_model is large enough, to (Levy
+and Goldberg 2014):
 
     u_o . v_i = log( #(i, o) / (N #(i) P(o)) )         pointwise mutual information, shifted, for P ~ count
 """
@@ -71,14 +71,14 @@ def apply(params: Params, windows: tuple[Array, Array, Array], cfg: Config) -> A
             centre alone, cbow the context. Words are below vocab_size.
         cfg: Config of the model.
     """
-    given, _ = _sides(windows, cfg)
-    return jnp.einsum("BD,VD->BV", _hidden(params, *given), params["output"])
+    inputs, _ = _sides(windows, cfg)
+    return jnp.einsum("BD,VD->BV", _hidden(params, *inputs), params["output"])
 
 
 def loss(
     params: Params, windows: tuple[Array, Array, Array], key: Array | None, cfg: Config, noise_V: Array
 ) -> tuple[Array, dict[str, Array]]:
-    """Return the mean loss of a predicted word, in nats, and {"loss": of it}. It is 0 where no word is predicted.
+    """Return the mean loss of the predicted words, in nats, and {"loss": the same}. It is 0 if no word is predicted.
 
     Args:
         params: Parameters, see `init`.
@@ -87,8 +87,8 @@ def loss(
         cfg: Config of the model.
         noise_V: Distribution of the negatives, see `noise`.
     """
-    given, (targets_BO, predicted_BO) = _sides(windows, cfg)
-    h_BD, output_VD = _hidden(params, *given), params["output"]
+    inputs, (targets_BO, predicted_BO) = _sides(windows, cfg)
+    h_BD, output_VD = _hidden(params, *inputs), params["output"]
     if cfg.loss == "softmax":
         logits_BV = _precise(jnp.einsum("BD,VD->BV", h_BD, output_VD))
         nats_BO = -jnp.take_along_axis(jax.nn.log_softmax(logits_BV), targets_BO, axis=1)
@@ -121,9 +121,9 @@ def draw(key: Array, noise_V: Array, shape: tuple[int, ...]) -> Array:
 
 
 def nearest(params: Params, words_T: Any, signs_T: Any, k: int) -> tuple[Array, Array]:
-    """Return the k other words whose input vectors have the largest cosine with a sum of words, and these, (k,) each.
+    """Return the k words whose input vectors have the largest cosine with a sum of others, and the cosines, (k,) each.
 
-    Each word counts with its sign, 1 or -1, and at length 1: king - man + woman (Mikolov et al. 2013).
+    The sum is of unit vectors, each times its sign, 1 or -1: king - man + woman (Mikolov et al. 2013).
     """
     unit_VD, words_T = unit(params["input"]), jnp.asarray(words_T)
     sum_1D = unit(jnp.einsum("T,TD->D", jnp.asarray(signs_T, unit_VD.dtype), unit_VD[words_T])[None])
@@ -138,7 +138,7 @@ def unit(vectors_VD: Array) -> Array:
 
 
 def _sides(windows: tuple[Array, Array, Array], cfg: Config) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """Return the given and the predicted words, each with a mask of those that count: (B, G), (B, O)."""
+    """Return the input words and the predicted words, (B, G) and (B, O), each with the mask of those that count."""
     centre_B, context_BW, inside_BW = windows
     if cfg.variant == "skip_gram":
         return (centre_B[:, None], jnp.ones_like(centre_B, bool)[:, None]), (context_BW, inside_BW)

@@ -22,10 +22,10 @@ from apformer.runs.provenance import digest, surroundings
 from apformer.runs.restore import bind_run, load_params, load_settings
 from apformer.settings import Settings
 
-PATIENCE = 1800  # seconds that an enumeration may take unasked
+PATIENCE = 1800  # seconds that an enumeration may take without --yes
 PARTIAL = "certificate.partial.json"
 KEEP_EVERY = 30  # seconds
-SCREENED = 2**20  # contexts that JAX asks before a proof that may fail: numpy proves fewer in the same time
+SCREENED = 2**20  # contexts above which JAX screens before a proof that may fail, since numpy is slower
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def certify(args: Certify) -> None:
     patience = np.inf if args.yes else PATIENCE
     settings = load_settings(path)
     result = certify_run(path, settings, args.member, args.step, patience, screen=args.screen, compare=args.compare)
-    with suppress(BrokenPipeError):  # the exit code tells it, too
+    with suppress(BrokenPipeError):  # the exit code says it, too
         print(json.dumps(files.plain(result)) if args.json else tables.certificate(result))
     if not (result["screened"] if args.screen else result["certified"]):
         raise UserError(
@@ -82,7 +82,7 @@ def certify_run(
 ) -> dict:
     """Return the certificate of a run's best checkpoint, or of a saved step, and write certificate.json.
 
-    certificate.partial.json keeps what was asked before a stop, and the next call goes on from it.
+    A stop keeps the tally so far in certificate.partial.json, and the next call continues from it.
 
     Args:
         path: Run directory.
@@ -90,16 +90,16 @@ def certify_run(
         member: Member of a population; None for the best.
         step: Saved step; None for the best.
         patience: Seconds that it may take.
-        screen: Let JAX ask alone. So it does where numpy does not compute such a model.
+        screen: Let JAX compute the model alone, without a proof, as for models that numpy does not compute.
         compare: Compare the logits of JAX with those of numpy after every string.
-        hasty: End at the first fault. Of more than SCREENED contexts, JAX asks all before numpy. Without a proof no
-            file is written, and what is returned is {"certified": False, "missed": the contexts with the smallest
-            margins}.
+        hasty: End at the first fault. With more than SCREENED contexts, JAX screens them before numpy proves them. If
+            the proof fails, no file is written, and the result is {"certified": False, "missed": the contexts with the
+            smallest margins}.
 
     Raises:
-        UserError: Exit code USAGE, if it would take more than `patience`, if there is nothing to ask, or if what is to
-            be compared is a model that numpy does not compute; NOT_CERTIFIED, once the certificate is written, if
-            logits differ by more than rounding.
+        UserError: Exit code USAGE, if it would take more than `patience`, if the task has no contexts, or with
+            `compare` if numpy does not compute the model; NOT_CERTIFIED, once the certificate is written, if logits
+            differ by more than rounding.
     """
     params, step, member = load_params(path, settings, member, step)
     case = certificate.case(settings, tasks.ability(settings, "contexts", path, "certify"), params)
@@ -109,21 +109,21 @@ def certify_run(
         older = path / "certificate.json"
         if older.exists() and not files.has(files.read_json(older), {"format": int}):
             tell(f"{older} is of an older version, and no proof: all is asked again")
-    files.preflight(path, 0)  # so that the disk does not refuse what took an hour
+    files.preflight(path, 0)  # before the work, which may take an hour
     identity = {"step": step, "member": member, "parameters_sha256": digest(params)} | surroundings(params)
     identity |= {"model": asdict(settings.model), "data": asdict(settings.data)}
-    identity = files.plain(identity)  # as it is kept: JSON has no tuples
+    identity = files.plain(identity)  # as it is read back: JSON has no tuples
     if case.why and not screen:
         tell(f"{path} is screened by JAX, since numpy does not compute such a model: {case.why}")
     model, prove, hopeless = bind_run(settings, params), not screen and case.why is None, False
     tally, seconds = check.TALLY, 0.0
     if not prove or (hasty and (case.total or np.inf) > SCREENED):
-        tally, seconds = _asked(path, case, identity, patience, model, hasty)
+        tally, seconds = _enumerate(path, case, identity, patience, model, hasty)
         hopeless = hasty and (
             tally["errors"] or (prove and check.verdict(certificate.provable(case, tally), None, case.bounded)[2])
         )
     if prove and not hopeless:
-        tally, more = _asked(path, case, identity, patience, hasty=hasty)
+        tally, more = _enumerate(path, case, identity, patience, hasty=hasty)
         seconds += more
     result = certificate.conclude(case, tally, prove and not hopeless) | {"seconds": round(seconds, 1)} | identity
     if hopeless or (hasty and prove and not result["certified"]):
@@ -142,63 +142,63 @@ def certify_run(
     return result
 
 
-def _asked(
+def _enumerate(
     path: Path, case: check.Case, identity: dict, patience: float, model: Model | None = None, hasty: bool = False
 ) -> tuple[dict, float]:
-    """Return the tally of all contexts, and the seconds it took. It is kept every half minute, and at a stop.
+    """Return the tally of all contexts, and the seconds it took. It is saved every half minute, and at a stop.
 
     Args:
         path: Run directory.
         case: The model and its contexts.
-        identity: What the tally depends on, besides the judge.
+        identity: Facts that the tally depends on, besides whether JAX or numpy computes it.
         patience: Seconds that the rest may take.
-        model: For JAX to screen; without it, numpy proves.
-        hasty: Whether one fault of a proof is enough, or as many errors of a screening as are named.
+        model: Model for JAX to screen; with None, numpy proves.
+        hasty: Whether to end at the first fault of a proof, or at the WORST-th error of a screening.
 
     Raises:
         UserError: Exit code USAGE, if the rest takes longer.
     """
     judge = "numpy" if model is None else "jax"
-    kept = {"identity": identity | {"judge": judge}, "tally": check.TALLY, "seconds": 0.0}
-    kept |= check.resumed(path / PARTIAL, kept["identity"])
-    tally, total, first = kept["tally"], case.total, None
+    record = {"identity": identity | {"judge": judge}, "tally": check.TALLY, "seconds": 0.0}
+    record |= check.resumed(path / PARTIAL, record["identity"])
+    tally, total, first = record["tally"], case.total, None
     begun = saved = time.monotonic()
 
     def seconds() -> float:
-        return kept["seconds"] + time.monotonic() - begun
+        return record["seconds"] + time.monotonic() - begun
 
-    def keep() -> None:
-        files.write_json(path / PARTIAL, check.sealed(kept | {"tally": tally, "seconds": seconds()}))
+    def save() -> None:
+        files.write_json(path / PARTIAL, check.sealed(record | {"tally": tally, "seconds": seconds()}))
 
-    asked = certificate.prove(case, tally) if model is None else certificate.screen(case, model, tally)
+    tallies = certificate.prove(case, tally) if model is None else certificate.screen(case, model, tally)
     bar = progress.bar(unit="context", unit_scale=True, desc=judge, total=total)
     with process.deferred() as received, bar:
         try:
-            for tally in asked:
+            for tally in tallies:
                 now, done = time.monotonic(), tally["contexts"]
                 bar.update(done - bar.n)
                 least = {"errors": tally["errors"], "smallest margin": tally["smallest_margin"]}
                 bar.set_postfix(least, refresh=False)
                 first = first or (done, now)  # the time before went into compiling
-                left = (now - first[1]) / max(1, done - first[0]) * ((total or done) - done)
-                if now - first[1] > 10 and left > patience:
-                    much = f"{total:,} contexts, about {left / 60:,.0f} minutes here"
+                remaining = (now - first[1]) / max(1, done - first[0]) * ((total or done) - done)
+                if now - first[1] > 10 and remaining > patience:
+                    amount = f"{total:,} contexts, about {remaining / 60:,.0f} minutes here"
                     raise UserError(
-                        f"to certify {path} is to ask {much}: run {typed('certify', path, '--yes')}, which can be "
+                        f"to certify {path} is to ask {amount}: run {typed('certify', path, '--yes')}, which can be "
                         "stopped and goes on where it was"
                     )
                 if received:
-                    much = f"{done:,} of {total:,} contexts" if total else f"{done:,} contexts"
-                    tell(f"{path} is asked up to {much}: the same command goes on")
+                    amount = f"{done:,} of {total:,} contexts" if total else f"{done:,} contexts"
+                    tell(f"{path} is asked up to {amount}: the same command goes on")
                     sys.exit(128 + max(received))
                 if hasty and (tally["errors"] >= check.WORST if model else check.verdict(tally, None, case.bounded)[2]):
                     break
                 if now - saved > KEEP_EVERY:
                     saved = now
-                    keep()
+                    save()
         except BaseException:
             if tally["slices"]:
-                keep()
+                save()
             raise
     (path / PARTIAL).unlink(missing_ok=True)
     return tally, seconds()

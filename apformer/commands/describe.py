@@ -38,9 +38,9 @@ def main(args: list[str]) -> None:
 
 
 def rows(settings: Settings) -> list[list[str]]:
-    """Return the table: a row for each array of the parameters, in the order of their names, and their number."""
+    """Return the table: a row for each array of the parameters, by name, and a row of their total number."""
     init, cfg = architecture_of(settings).init, settings.model
     leaves: dict[str, Any] = named(jax.eval_shape(lambda key: init(key, cfg), jax.random.key(0)))
     parts = [[name, " x ".join(map(str, leaf.shape)) or "1", f"{leaf.size:,}"] for name, leaf in leaves.items()]
-    whole = [settings.architecture, "", f"{sum(leaf.size for leaf in leaves.values()):,}"]
-    return [["part", "shape", "parameters"], *parts, whole]
+    total = [settings.architecture, "", f"{sum(leaf.size for leaf in leaves.values()):,}"]
+    return [["part", "shape", "parameters"], *parts, total]

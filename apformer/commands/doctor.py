@@ -40,22 +40,22 @@ class Doctor:
 
 
 def verify(args: Doctor) -> None:
-    """Print what is sound in a folder, what is not, and what to do. Raises UserError after that if something is not."""
+    """Print the state of each part of a folder. Raises UserError afterwards if a part is not sound."""
     path = args.folder or args.run or ""
     if (args.folder or path == "gpt2") and (args.run != "gpt2" or not os.path.isdir(path)):
-        given = " ".join(filter(None, (args.run, args.folder)))
-        raise UserError(f"{given} names no folder: give it after gpt2, as in `apformer doctor gpt2 FOLDER`")
+        words = " ".join(filter(None, (args.run, args.folder)))
+        raise UserError(f"{words} names no folder: give it after gpt2, as in `apformer doctor gpt2 FOLDER`")
     if args.folder or folders.holds_gpt2(path):
-        found = [Finding(*each) for each in published.findings(path)]
+        results = [Finding(*each) for each in published.findings(path)]
     else:
         path = directory.find_begun(args.run)
-        found = findings(path)
+        results = findings(path)
     if args.json:
-        print(json.dumps({"run": str(path), "findings": [finding._asdict() for finding in found]}))
+        print(json.dumps({"run": str(path), "findings": [finding._asdict() for finding in results]}))
     else:
-        for finding in found:
+        for finding in results:
             print(f"{'FAULT' if finding.code else 'sound':6} {finding.what:18}{finding.says}")
-    faults = {finding.what: finding.code for finding in found if finding.code}
+    faults = {finding.what: finding.code for finding in results if finding.code}
     if faults:
         raise UserError(
             f"{path} is not sound ({', '.join(faults)}): follow the lines marked FAULT", next(iter(faults.values()))
@@ -63,10 +63,10 @@ def verify(args: Doctor) -> None:
 
 
 def doctor(args: Doctor) -> None:
-    """Print what `examine` finds, or what `verify` finds in a folder.
+    """Print the facts of `examine`, or `verify` a folder.
 
     Raises:
-        UserError: After that, if a run here would fail: DISK, or USAGE without JAX.
+        UserError: Afterwards, if a run here would fail: DISK, or USAGE without JAX.
     """
     if args.run is not None:
         verify(args)

@@ -13,7 +13,7 @@ from apformer.files import FilePath
 from apformer.flags import require
 from apformer.report import figures, progress, tables
 from apformer.runs import directory, language_model, selection
-from apformer.runs.metrics import diverged, read_metrics, who_diverged
+from apformer.runs.metrics import diverged, diverged_sentence, read_metrics
 from apformer.runs.provenance import digest
 from apformer.runs.restore import bind_run, load_params, load_rows, load_settings
 from apformer.settings import Settings
@@ -65,28 +65,28 @@ def evaluate(args: Evaluate) -> None:
     path = directory.find(args.run)
     settings, rows = load_settings(path), load_rows(path)
     writes = os.access(path, os.W_OK)
-    found = evaluate_run(path, settings, rows, args.member, writes)
-    print(json.dumps(found.result) if args.json else found.table, flush=True)
+    evaluation = evaluate_run(path, settings, rows, args.member, writes)
+    print(json.dumps(evaluation.result) if args.json else evaluation.table, flush=True)
     if not writes:
         tell(f"{path} may not be written: the result and its figures are not kept")
         return
-    draw(path, settings, rows, found)
+    draw(path, settings, rows, evaluation)
 
 
 def evaluate_text(args: Evaluate, file: str) -> dict:
-    """Return the cost of the text of --text to a language model. Raises UserError that names the flag or the file."""
-    found = language_model.load(args.run, args.member, args.adapter)
-    window, most = args.window, found.max_tokens or 2**20
-    if window is None:  # all that it can read, or as in training
-        window = found.max_tokens or load_settings(directory.find(args.run)).data.context
+    """Return the cost of the text of --text by a language model. Raises UserError that names the flag or the file."""
+    lm = language_model.load(args.run, args.member, args.adapter)
+    window, most = args.window, lm.max_tokens or 2**20
+    if window is None:  # all that it can read, or the context of training
+        window = lm.max_tokens or load_settings(directory.find(args.run)).data.context
     require("window", 2 <= window <= most, args, f"2 to {most}")
     require("stride", args.stride is None or 1 <= args.stride <= window, args, f"1 to {window}, the tokens of a window")
     text = corpus.read(file)
     try:
-        tokens_N = found.tokenizer.encode(text, allowed_special="all" if args.special_tokens else ())
+        tokens_N = lm.tokenizer.encode(text, allowed_special="all" if args.special_tokens else ())
         with progress.bar(desc="evaluate", leave=False) as bar:
-            told = progress.reporter(bar)
-            cost = perplexity.measure(found.model, found.tokenizer, tokens_N, window, args.stride, told)
+            report = progress.reporter(bar)
+            cost = perplexity.measure(lm.model, lm.tokenizer, tokens_N, window, args.stride, report)
     except UserError as error:
         raise UserError(f"--text {file}: {error}", error.exit_code) from None
     return {"text": file} | cost
@@ -95,28 +95,29 @@ def evaluate_text(args: Evaluate, file: str) -> dict:
 def evaluate_run(
     path: Path, settings: Settings, rows: Any, member: int | None = None, writes: bool = True
 ) -> tasks.Evaluation:
-    """Return the Evaluation of a run's best checkpoint; writes evaluation.json and the task's files, if it may.
+    """Return the Evaluation of a run's best checkpoint; with `writes`, write evaluation.json and the files of the task.
 
-    Of a population, and without a member: that of its best member, with the numbers of all that are finite, their mean
-    and standard deviation.
+    For a population without a `member`, it is that of the best member, with the numbers of all finite members, their
+    mean and standard deviation.
     """
     params, step, best = load_params(path, settings, member)
-    found = _measure(settings, rows, params)
-    result, table = {"step": step, "member": best, "parameters_sha256": digest(params)} | found.result, found.table
+    evaluation = _measure(settings, rows, params)
+    identity = {"step": step, "member": best, "parameters_sha256": digest(params)}
+    result, table = identity | evaluation.result, evaluation.table
     last = selection.steps(path / "checkpoints")[-1]
     if step < last and settings.training.average == 1:
         table += f"\nmeasured at step {step:,}, the best checkpoint; the last is of step {last:,}"
-    lost = diverged(read_metrics(path))
-    if lost:
-        result["diverged"], table = lost, f"{table}\n{who_diverged(lost)}"
+    failed = diverged(read_metrics(path))
+    if failed:
+        result["diverged"], table = failed, f"{table}\n{diverged_sentence(failed)}"
     if writes:
         files.write_json(path / "evaluation.json", result)
-        for name, text in found.files.items():
+        for name, text in evaluation.files.items():
             files.write_text(path / name, text)
     if settings.training.members > 1 and member is None:
-        names = [name for name, value in found.result.items() if type(value) is float and name != "seconds"]
+        names = [name for name, value in evaluation.result.items() if type(value) is float and name != "seconds"]
         result["members"] = []
-        for number in sorted({*range(settings.training.members)} - {one["member"] for one in lost}):
+        for number in sorted({*range(settings.training.members)} - {record["member"] for record in failed}):
             of_member = result
             if number != best:
                 of_member = _measure(settings, rows, load_params(path, settings, number)[0]).result
@@ -126,13 +127,13 @@ def evaluate_run(
         table = "\n".join([table, "", *tables.columns([["member", *names], *lines, mean])])
         if writes:
             files.write_json(path / "evaluation.json", result)
-    return found._replace(result=result, table=table)
+    return evaluation._replace(result=result, table=table)
 
 
-def draw(path: Path, settings: Settings, rows: Any, found: tasks.Evaluation) -> None:
+def draw(path: Path, settings: Settings, rows: Any, evaluation: tasks.Evaluation) -> None:
     """Write the figures of a run into its folder `figures`."""
     curve = figures.loss_curve(read_metrics(path), tasks.load(settings.task).floor(settings, rows))
-    figures.save(path / "figures", {"loss": curve} | found.figures)
+    figures.save(path / "figures", {"loss": curve} | evaluation.figures)
 
 
 def _measure(settings: Settings, rows: Any, params: Any) -> tasks.Evaluation:

@@ -58,7 +58,7 @@ class Export:
 
 
 def export(args: Export) -> None:
-    """Write the file or the folder, and say where it is. Raises UserError that names what is at fault."""
+    """Write the file or the folder, and print its path. Raises UserError that names the fault."""
     if args.run is not None and folders.holds_gpt2(args.run):
         raise UserError(f"{args.run} is a GPT-2 folder, which other programs open as it is: name a run")
     path = directory.find(args.run)
@@ -75,8 +75,8 @@ def export(args: Export) -> None:
     else:
         params, step, _ = restore.load_params(path, settings, args.member)
         if args.to == "gpt2":
-            kept = path / "tokenizer.json"
-            write_gpt2(out, params, settings.model, pretrained.load(kept) if kept.exists() else None)
+            tokenizer = path / "tokenizer.json"
+            write_gpt2(out, params, settings.model, pretrained.load(tokenizer) if tokenizer.exists() else None)
         else:
             write = write_safetensors if args.to == "safetensors" else write_stablehlo
             write(out, settings.architecture, params, settings.model)
@@ -87,7 +87,7 @@ def export(args: Export) -> None:
 def write_gpt2(folder: Path, params: dict, cfg: Any, tokenizer: Any = None) -> None:
     """Write a new GPT-2 folder, with the tokenizer if there is one. Raises UserError as `gpt2.save` does.
 
-    transformers opens byte pairs; characters, for which it has no format, are read by `apformer generate` alone.
+    transformers reads byte pairs. It has no format for characters: only `apformer generate` reads these.
     """
     if tokenizer is None:
         gpt2.save(folder, params, cfg)
@@ -116,11 +116,11 @@ def write_lora(folder: Path, run: Path, settings: Settings, member: int | None =
 
 
 def write_proof(folder: Path, run: Path, settings: Settings, member: int | None = None) -> int:
-    """Write a new folder with the parameters that the certificate of a run is of, and return their step.
+    """Write a new folder with the certified parameters of a run, and return their step.
 
     Raises:
-        UserError: USAGE without a certificate, if it is of another member than the one that is asked for, or if the
-            folder holds files; what `restore.load_result` raises.
+        UserError: USAGE without a certificate, if it is of another member, or if the folder holds files; those of
+            `restore.load_result`.
     """
     contexts: Any = tasks.ability(settings, "contexts", run, "export --to proof")
     contexts = contexts(settings) if callable(contexts) else contexts
@@ -145,6 +145,6 @@ def write_proof(folder: Path, run: Path, settings: Settings, member: int | None 
 
 
 def _alone(program: Path) -> str:
-    """Return the text of a file of a package `proof`, which stands beside the others without a package."""
+    """Return the text of a file of a package `proof`, with its imports changed for a folder without packages."""
     text = re.sub(r"^from [\w.]*\bproof import", "import", program.read_text("utf-8"), flags=re.MULTILINE)
     return re.sub(r"^from [\w.]*\bproof\.", "from ", text, flags=re.MULTILINE)

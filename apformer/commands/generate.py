@@ -1,8 +1,8 @@
 """Write text with a language model, a run or a GPT-2 folder: apformer generate RUN --prompt "ROMEO:".
 
 RUN is a run of a text, or a GPT-2 folder: config.json, model.safetensors and a tokenizer.
-Tokens are drawn one after the other, and shown as they come. Learned positions end at max_len: then writing starts
-again, with the last max_len / 2 tokens as the new prompt.
+Tokens are printed as they are drawn. Learned positions end at max_len: then writing starts again, with the last
+max_len / 2 tokens as the new prompt.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Generate:
     `apformer generate gpt2` writes with it.
 
     All of --repetition_penalty, --temperature, --top_k, --top_p and --min_p that are given apply, in this order. Each
-    sees only the tokens that those before it have kept.
+    sees only the tokens that those before it have left.
     """
 
     run: Run = None
@@ -63,7 +63,7 @@ class Generate:
 
 
 def generate(args: Generate) -> None:
-    """Print what the model of a GPT-2 folder writes, or the best checkpoint of a run.
+    """Print text written by the model of a GPT-2 folder or by the best checkpoint of a run.
 
     Raises UserError that names the flag or the file.
     """
@@ -85,7 +85,7 @@ def generate(args: Generate) -> None:
 
 
 def first_of(tokenizer: Characters | BytePairs) -> str:
-    """Return a line end, or the first token where the vocabulary has none, as of characters of a text of one line."""
+    """Return a line end, or the first token if the vocabulary has no line end."""
     try:
         tokenizer.encode("\n")
         return "\n"

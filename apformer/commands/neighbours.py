@@ -1,4 +1,4 @@
-"""Words nearest to others, by a run of word vectors: apformer neighbours RUN king queen, or king - man + woman."""
+"""Print the words nearest to others, by word vectors: apformer neighbours RUN king queen, or king - man + woman."""
 
 import os
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Neighbours:
 def neighbours(args: Neighbours) -> None:
     """Print the words nearest to each. Raises UserError that names the flag or the word."""
     require_whole("neighbours", args)
-    given = [*args.run_and_words]
-    run = restore.load(given.pop(0) if given and os.path.isdir(given[0]) else None, args.member)
+    words = [*args.run_and_words]
+    run = restore.load(words.pop(0) if words and os.path.isdir(words[0]) else None, args.member)
     nearest = tasks.ability(run.settings, "neighbours", run.path)
-    print(nearest(run.params, run.path, given, args.neighbours))
+    print(nearest(run.params, run.path, words, args.neighbours))

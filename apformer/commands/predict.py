@@ -40,12 +40,12 @@ def predict(args: Predict) -> None:
     place, lines, name = prompts([*args.run_and_prompt], args.file, "a prompt", EXAMPLE, text_file.lines_of)
     run = runs.load(place, args.member)
     continue_lines = tasks.ability(run.settings, "predict", run.path)
-    found = continue_lines(run.model, run.settings, lines, name, args.terms)
+    results = continue_lines(run.model, run.settings, lines, name, args.terms)
     if args.json:
-        pairs = [{"prompt": line, "continuation": text} for line, (text, _) in zip(lines, found, strict=True)]
+        pairs = [{"prompt": line, "continuation": text} for line, (text, _) in zip(lines, results, strict=True)]
         print(json.dumps({"run": str(run.path), "continuations": pairs}))
     else:
-        sys.stdout.write("".join(f"{text}\n" for text, _ in found))
-    if short := sum(fits < args.terms for _, fits in found):
-        stopped = f"{short:,} of {len(lines):,} lines stop" if args.file else "stopped"
+        sys.stdout.write("".join(f"{text}\n" for text, _ in results))
+    if incomplete := sum(terms < args.terms for _, terms in results):
+        stopped = f"{incomplete:,} of {len(lines):,} lines stop" if args.file else "stopped"
         tell(f"{stopped} early, because the next term no longer fits the digits")

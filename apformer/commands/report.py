@@ -1,7 +1,7 @@
 """Write one offline page that shows a run and its model: apformer report RUN.
 
-It holds the findings of training, evaluation and certificate, and the model itself with its weights, so that whoever
-opens the page can play with it. What a run does not have, the page says is missing.
+It shows training, evaluation and certificate, and holds the model with its weights, so that a reader can try it. The
+page names what the run lacks.
 """
 
 from collections.abc import Set
@@ -23,8 +23,8 @@ from apformer.runs.metrics import diverged, read_metrics
 from apformer.settings import Settings
 
 LARGEST = 24_000_000  # bytes of weights in a page
-MOST_WORDS = 1024  # tokens of a vocabulary whose embeddings are drawn
-CERTIFICATE = {"format", "certified", "claim", "contexts", "errors", "smallest_margin"}  # as the page reads them
+MOST_WORDS = 1024  # tokens whose embeddings are drawn
+CERTIFICATE = {"format", "certified", "claim", "contexts", "errors", "smallest_margin"}  # keys that the page reads
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Report:
 
 
 def report(args: Report) -> None:
-    """Write the page of a run and say where it is."""
+    """Write the page of a run and print where it is."""
     path = directory.find(args.run)
     settings, missing = restore.load_settings(path), {}
     rows = attempt(missing, "probe", lambda: restore.load_rows(path))
@@ -66,7 +66,7 @@ def write(
         rows: The rows it was trained on.
         member: Number of a member of a population; None for the best.
         weights: Whether the page has the model.
-        missing: {what: why} the page cannot show.
+        missing: {part: reason} of what the page cannot show.
     """
     params, step, member = restore.load_params(path, settings, member)
     size = 4 * sum(leaf.size for leaf in jax.tree.leaves(params))
@@ -78,15 +78,15 @@ def write(
         refusal = "The page was written without the model (--no-weights)."
     missing = (missing or {}) | ({"weights": refusal} if refusal else {})
     data = _of_run(path, settings, params, step, member, missing)
-    ask = weights and fits and "probe" not in missing
-    data |= _of_task(path, settings, rows, params if ask else None, data)
+    runs_model = weights and fits and "probe" not in missing
+    data |= _of_task(path, settings, rows, params if runs_model else None, data)
     page = template.fill(data, None if refusal else named(params))
     files.write_text(path / "report.html", page)
     return f"{path / 'report.html'}: open it in a browser ({len(page) / 1e6:,.1f} MB)"
 
 
 def _of_run(path: Path, settings: Settings, params: Any, step: int, member: int, missing: dict[str, str]) -> dict:
-    """Return what a page says of every run, whatever its task."""
+    """Return the part of the page's data that every run has."""
     config, architecture = files.read_json(path / "config.json"), settings.architecture
     metrics = attempt(missing, "metrics", lambda: read_metrics(path))
     data = {
@@ -109,7 +109,7 @@ def _of_run(path: Path, settings: Settings, params: Any, step: int, member: int,
 
 
 def _of_task(path: Path, settings: Settings, rows: Any, params: Any, data: dict) -> dict:
-    """Return what a page says of the task of a run, see `report.sections`; params: None where it asks no model."""
+    """Return the page's data by the task, see `report.sections`. params: None if the model is not to be run."""
     task = tasks.load(settings.task)
     evaluation = _of_this_model(path / "evaluation.json", data, task.EVALUATION, "evaluate")
     try:
@@ -124,23 +124,23 @@ def _of_task(path: Path, settings: Settings, rows: Any, params: Any, data: dict)
 
 
 def _of_this_model(file: Path, data: dict, keys: Set[str], command: str) -> dict | None:
-    """Return the content of a file of the run, which a command makes anew, if it has the keys and is of these weights.
+    """Return the content of a result file of the run if it has all keys and is of these parameters, else None.
 
-    What is wrong with it is kept in data["missing"].
+    The fault is added to data["missing"]. command: the one that writes the file.
     """
     missing = data["missing"]
-    found = attempt(missing, file.stem, lambda: files.read_json(file)) if file.exists() else None
-    if found is None:
+    result = attempt(missing, file.stem, lambda: files.read_json(file)) if file.exists() else None
+    if result is None:
         return None
-    absent = sorted(keys - _dict(found).keys())
+    absent = sorted(keys - _dict(result).keys())
     if absent:
         fault = f"is damaged or of another version ({absent[0]})"
-    elif (found.get("step"), found.get("member", 0)) != (data["step"], data["member"]):
-        fault = f"is of step {found.get('step')}, member {found.get('member', 0)}"
-    elif found.get("parameters_sha256") != data["parameters_sha256"]:
+    elif (result.get("step"), result.get("member", 0)) != (data["step"], data["member"]):
+        fault = f"is of step {result.get('step')}, member {result.get('member', 0)}"
+    elif result.get("parameters_sha256") != data["parameters_sha256"]:
         fault = "is of other parameters"
     else:
-        return found
+        return result
     missing[file.stem] = f"{file.name} {fault}: run `apformer {command}` again."
     return None
 

@@ -20,8 +20,8 @@ class Resume:
     Attributes:
         run: Run directory. The default is the latest run.
         step: Saved step to continue from; later steps are deleted. Default: the newest that is sound.
-        steps: New number of optimizer steps of the run, for one to be trained further. Its learning rate follows that
-            number from here on.
+        steps: New number of optimizer steps of the run, to train it longer. From here on, the learning rate follows
+            the new number.
     """
 
     run: Run = None
@@ -30,9 +30,9 @@ class Resume:
 
 
 def resume(args: Resume) -> None:
-    """Go on with a run from its newest checkpoint, or from a saved step; anew if none was saved yet."""
+    """Resume a run from its newest checkpoint, or from a saved step; start it anew if none was saved yet."""
     path = directory.find_begun(args.run)
     if jax.process_index():
         path = Path(processes.scratch(path))
-    processes.most(0)  # so that none writes before all have read
+    processes.most(0)  # waits for all: none may write before all have read
     go_on(path, args.step, args.steps)

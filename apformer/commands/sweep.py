@@ -4,8 +4,8 @@
 
 Commas separate values, and a value may bring flags of its own: `--position "relative,sinusoidal --position_offset
 400"`. `--members` says how many seeds; learning rates and weight decays are further members of the same program, other
-flags are compiled and trained in turn. All are trained to their last step, and it is the last state that is measured:
-its loss on the validation rows, and the share of them that is exactly right.
+flags are compiled and trained in turn. All are trained to the last step, and the last state is measured: its loss on
+the validation rows, and the share of them that is exactly right.
 
     runs/<UTC time>-sweep/
         sweep.json      the flags, the versions, one record a member; failed: its numbers were not finite
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PROGRAM = "apformer sweep"
-VALIDATION = "validation_"  # begins the names of what a line of metrics.jsonl says of the validation rows
+VALIDATION = "validation_"  # prefix of the metrics of validation rows in metrics.jsonl
 
 Flags = dict[str, str | list[str] | None]
 
 
 class Program(NamedTuple):
-    """A program that is compiled and trained as one: its settings differ in `hyper` alone, each with all its seeds."""
+    """Settings that differ in `hyper` alone, each with all its seeds: compiled and trained as one population."""
 
     folder: str
     combinations: list[dict[str, str]]  # {flag: value} of each of the settings
@@ -55,14 +55,14 @@ class Program(NamedTuple):
 
     @property
     def joint(self) -> Settings:
-        """Return the settings of the run of all members: seeds within hyper-parameters."""
+        """Return the settings of the population: all seeds of the first settings, of the second ..."""
         first = self.settings[0]
         members = len(self.settings) * first.training.members
         return with_part(first, "training", members=members)
 
 
 def main(args: list[str]) -> None:
-    """Train and measure what a sweep has not yet, print its table and draw its figure.
+    """Train and measure the programs that are left, print the table and draw the figure.
 
     Raises:
         UserError: What `run` and `require_finite` raise.
@@ -82,10 +82,10 @@ def main(args: list[str]) -> None:
 
 
 def read(args: Sequence[str]) -> Flags:
-    """Return {flag: its value, a list of its values, or None if it has none}, by name.
+    """Return {flag: value, list of values, or None for a switch}, sorted by name.
 
     Raises:
-        UserError: Exit code USAGE, for a word that belongs to no flag.
+        UserError: Exit code USAGE, for a word that follows no flag.
     """
     flags, flag = {}, None
     for word in (part for arg in args for part in (arg.split("=", 1) if arg.startswith("--") else [arg])):
@@ -100,28 +100,28 @@ def read(args: Sequence[str]) -> Flags:
 
 
 def command(flags: Flags, program: str = PROGRAM) -> str:
-    """Return the command line that gives these flags."""
+    """Return the command line of these flags."""
     words = ((f"--{flag}", ",".join(v) if isinstance(v, list) else v) for flag, v in flags.items())
     return shlex.join([*program.split(), *(word for pair in words for word in pair if word is not None)])
 
 
 def name(combination: dict[str, str]) -> str:
-    """Return a combination in words: position relative, window 9."""
+    """Return the name of a combination: position relative, window 9."""
     return ", ".join(f"{flag} {value}" for flag, value in combination.items()) or "no flag varied"
 
 
 def programs(flags: Flags) -> list[Program]:
-    """Return the programs that train every combination. Raises UserError that names the one that no run can follow."""
+    """Return the programs that train all combinations. Raises UserError for one that no run can follow."""
     varied = {flag: values for flag, values in flags.items() if isinstance(values, list)}
     fixed = {flag: value for flag, value in flags.items() if not isinstance(value, list)}
     numbers = {flag: varied.pop(flag) for flag in [*varied] if flag in optimizer.Config().hyper()}
-    found = []
+    result = []
     for number, shared in enumerate(_choices(varied), 1):
         combinations = [shared | chosen for chosen in _choices(numbers)]
         folder = "-".join([f"{number:02d}", ",".join(f"{flag}={value}" for flag, value in shared.items())]).rstrip("-")
         settings = [_settings(fixed, combination) for combination in combinations]
-        found.append(Program(re.sub(r"[^\w.,=-]+", "_", folder), combinations, settings))
-    return found
+        result.append(Program(re.sub(r"[^\w.,=-]+", "_", folder), combinations, settings))
+    return result
 
 
 def _choices(varied: dict[str, list[str]]) -> list[dict[str, str]]:
@@ -130,14 +130,14 @@ def _choices(varied: dict[str, list[str]]) -> list[dict[str, str]]:
 
 def _settings(fixed: dict[str, str | None], combination: dict[str, str]) -> Settings:
     words = [word for flag, value in fixed.items() for word in (f"--{flag}", value) if word is not None]
-    for flag, value in combination.items():  # which may be a switch, or bring flags of its own
+    for flag, value in combination.items():  # the flag may be a switch; the value may have more flags
         switches = {"True": [f"--{flag}"], "False": [f"--no_{flag}"]}
         words += switches.get(value) or [f"--{flag}", *(value.split() or [value])]
     try:
         settings = recipes.parse(words, PROGRAM)
         task = tasks.load(settings.task)
-        for flag, given in (("average", settings.training.average > 1), ("init_from", task.init_from(settings))):
-            if given:
+        for flag, refused in (("average", settings.training.average > 1), ("init_from", task.init_from(settings))):
+            if refused:
                 raise UserError(f"--{flag} is no flag of a sweep, which measures new models at the end: drop it")
         settings, _ = task.load(settings)
     except UserError as error:
@@ -146,7 +146,7 @@ def _settings(fixed: dict[str, str | None], combination: dict[str, str]) -> Sett
 
 
 def run(flags: Flags) -> tuple[Path, dict]:
-    """Train and measure what a sweep has not yet; return its directory and the content of sweep.json.
+    """Train and measure the programs that are left; return the directory and the content of sweep.json.
 
     Raises:
         UserError: Exit code USAGE for flags that no run can follow, or a directory of other flags.
@@ -171,7 +171,7 @@ def run(flags: Flags) -> tuple[Path, dict]:
 
 
 def _begun(path: Path, flags: Flags) -> dict:
-    """Return what sweep.json holds: at least the flags."""
+    """Return the content of sweep.json, which is written with the flags if there is none."""
     file = path / "sweep.json"
     if not file.exists():
         files.write_json(file, {"flags": flags, "versions": provenance.versions(), "members": []})
@@ -190,7 +190,7 @@ def _measure(path: Path, program: Program) -> list[dict]:
         train(path, program)
         metrics = read_metrics(path)
         clock = np.array([line["seconds"] for line in metrics])
-        gained = np.diff(clock, prepend=0.0)  # the clock starts anew whenever a run is gone on with
+        gained = np.diff(clock, prepend=0.0)  # the clock starts anew when a run is resumed
         seconds = np.where(gained > 0, gained, clock).sum() / members
         last = {key: np.ravel(np.asarray(value, float)) for key, value in metrics[-1].items()}
         last = {key.removeprefix(VALIDATION): last[key] for key in last if key.startswith(VALIDATION)}
@@ -217,7 +217,7 @@ def _measure(path: Path, program: Program) -> list[dict]:
 
 
 def population(settings_H: list[Settings]) -> TrainState:
-    """Return the state before the first step of every member: the seeds of the first settings, of the second ..."""
+    """Return the state of all members before the first step: all seeds of the first settings, of the second ..."""
     states = [initial_state(settings) for settings in settings_H]
     if len(states) == 1:
         return states[0]
@@ -252,12 +252,12 @@ def curves(path: Path, members: list[dict], key: str) -> list[tuple[str, list[tu
         members: Records of sweep.json.
         key: Name of the metric in metrics.jsonl; lines without it are left out.
     """
-    found = []
+    result = []
     for combination, records in tables.by_combination([record for record in members if not record["failed"]]):
-        lines, of = read_metrics(path / records[0]["folder"]), [record["member"] for record in records]
-        points = [(line["step"], np.ravel(np.asarray(line[key], float))[of]) for line in lines if key in line]
-        found.append((name(combination), points))
-    return found
+        lines, chosen = read_metrics(path / records[0]["folder"]), [record["member"] for record in records]
+        points = [(line["step"], np.ravel(np.asarray(line[key], float))[chosen]) for line in lines if key in line]
+        result.append((name(combination), points))
+    return result
 
 
 def publish(path: Path, table: str, figure: "Figure | None") -> None:

@@ -1,4 +1,4 @@
-"""Cut a text into tokens, or learn how: apformer tokenize FOLDER --text "some words".
+"""Cut a text into tokens, or learn a tokenizer: apformer tokenize FOLDER --text "some words".
 
 A tokenizer is a file or a folder: a run of a text, a tokenizer.json, the vocab.json and merges.txt of GPT-2, GPT-4's
 cl100k_base.tiktoken, or what byte_pairs.Tokenizer.save wrote. A terminal shows the tokens of a text in colours, unless
@@ -6,7 +6,7 @@ NO_COLOR is set; elsewhere a | stands between them.
 
     apformer tokenize --train book.txt --vocab_size 1000 --out tokenizer.json     learn byte pairs from a text
     apformer tokenize gpt2 --text "the lowest"                                    the text cut, ids and pieces
-    apformer tokenize tokenizer.json --text "the lowest" --merges                 and how the pieces came about
+    apformer tokenize tokenizer.json --text "the lowest" --merges                 and the merges that led to them
     apformer tokenize cl100k_base.tiktoken --file book.txt --cut                  a whole text cut
     apformer tokenize tokenizer.json --file book.txt                              the ids of a whole text
     apformer tokenize tokenizer.json --decode 262 268                             the text of ids
@@ -30,7 +30,7 @@ from apformer.tokenizers import byte_pairs, merges, pretrained
 from apformer.tokenizers.text import BytePairs, Characters, train_byte_pairs, train_characters
 
 EXAMPLE = 'apformer tokenize FOLDER --text "some words"'
-NEEDS = {  # flags that are for others
+NEEDS = {  # {flag: the flags that it goes with}
     "by": ["train"],
     "vocab_size": ["train"],
     "out": ["train"],
@@ -40,7 +40,7 @@ NEEDS = {  # flags that are for others
 }
 Said = tuple[dict[str, Any], list[str]]
 """An answer as JSON, and as lines."""
-BYTE_PAIRS = 1000  # tokens that are learned unless --vocab_size says otherwise
+BYTE_PAIRS = 1000  # tokens to learn without --vocab_size
 
 
 @dataclass(frozen=True)
@@ -82,28 +82,28 @@ def tokenize(args: Tokenize) -> None:
     """Print what the flags ask for. Raises UserError that names the flag or the file."""
     _check(args)
     if args.train is not None and args.out is not None:
-        found, lines = train(args.train, args.out, args)
+        result, lines = train(args.train, args.out, args)
     else:
-        found, lines = _use(load(args.tokenizer or ""), args)
-    print(json.dumps(found) if args.json else "\n".join(lines))
+        result, lines = _use(load(args.tokenizer or ""), args)
+    print(json.dumps(result) if args.json else "\n".join(lines))
 
 
 def _check(args: Tokenize) -> None:
-    """Raise UserError (exit USAGE) unless the flags ask for one thing."""
-    given = {name: value for name, value in vars(args).items() if value not in (None, False)}
-    asked = [name for name in ("train", "text", "file", "decode") if name in given]
-    if len(asked) > 1:
-        raise UserError(f"--{asked[0]} and --{asked[1]} exclude each other: give one")
-    for flag, (of, *others) in NEEDS.items():
-        if flag in given and not {of, *others} & {*given}:
-            raise UserError(f"--{flag} is for --{' or --'.join([of, *others])}: give --{of}, or drop it")
-    if "train" not in given and "tokenizer" not in given:
+    """Raise UserError (exit USAGE) unless the flags go together."""
+    flags = {name: value for name, value in vars(args).items() if value not in (None, False)}
+    actions = [name for name in ("train", "text", "file", "decode") if name in flags]
+    if len(actions) > 1:
+        raise UserError(f"--{actions[0]} and --{actions[1]} exclude each other: give one")
+    for flag, needed in NEEDS.items():
+        if flag in flags and not any(name in flags for name in needed):
+            raise UserError(f"--{flag} is for --{' or --'.join(needed)}: give --{needed[0]}, or drop it")
+    if "train" not in flags and "tokenizer" not in flags:
         raise UserError(f"no tokenizer is named: give its file or folder, as in `{EXAMPLE}`")
-    if "train" in given and "tokenizer" in given:
+    if "train" in flags and "tokenizer" in flags:
         raise UserError(f"--train makes a new tokenizer: drop {args.tokenizer}, or --train")
-    if "train" in given and "out" not in given:
+    if "train" in flags and "out" not in flags:
         raise UserError("--out is missing: name the new file, as in `--out tokenizer.json`")
-    if args.by == "characters" and "vocab_size" in given:
+    if args.by == "characters" and "vocab_size" in flags:
         raise UserError(f"--vocab_size {args.vocab_size} is for byte pairs: drop it")
 
 
@@ -132,7 +132,7 @@ def train(file: str, out: str, args: Tokenize) -> Said:
 
 
 def _use(tokenizer: Characters | BytePairs, args: Tokenize) -> Said:
-    """Describe a tokenizer, or what it makes of a text or of ids."""
+    """Describe a tokenizer, encode a text or decode ids."""
     if args.decode is not None:
         text = tokenizer.decode(args.decode)
         return {"text": text}, [text]
@@ -142,17 +142,17 @@ def _use(tokenizer: Characters | BytePairs, args: Tokenize) -> Said:
     tokens = tokenizer.encode(text, allowed_special="all" if args.special_tokens else ()).tolist()
     if args.file is not None and not args.cut:
         return {"tokens": tokens}, [" ".join(map(str, tokens))]
-    whole = cut.cut(tokens, tokenizer, cut.in_colour())
+    cut_text = cut.cut(tokens, tokenizer, cut.in_colour())
     if args.file is not None:
-        return {"tokens": tokens}, [whole]
+        return {"tokens": tokens}, [cut_text]
     pieces = _pieces(tokens, tokenizer)
-    found = {"tokens": tokens, "pieces": pieces}
-    lines = [whole, "", *(f"{token:6}  {piece}" for token, piece in zip(tokens, pieces, strict=True))]
+    result = {"tokens": tokens, "pieces": pieces}
+    lines = [cut_text, "", *(f"{token:6}  {piece}" for token, piece in zip(tokens, pieces, strict=True))]
     if args.merges:
         chunks = merging(tokenizer, text, tokens)
-        found["merges"] = [[_pieces(row, tokenizer) for row in rows] for rows in chunks]
-        lines += ["", *(" -> ".join(map(" ".join, rows)) for rows in found["merges"])]
-    return found, lines
+        result["merges"] = [[_pieces(row, tokenizer) for row in rows] for rows in chunks]
+        lines += ["", *(" -> ".join(map(" ".join, rows)) for rows in result["merges"])]
+    return result, lines
 
 
 def _kind(tokenizer: Characters | BytePairs) -> str:
@@ -165,16 +165,16 @@ def _pieces(tokens: list[int], tokenizer: Characters | BytePairs) -> list[str]:
 
 
 def merging(tokenizer: Characters | BytePairs, text: str, tokens: list[int]) -> list[list[list[int]]]:
-    """Return, for each chunk of a text, the rows of tokens that merges make of it, from bytes on.
+    """Return, for each chunk of a text, the rows of tokens after each merge, from bytes on.
 
-    tokens: what the text is cut into. Raises UserError (exit USAGE) if merges alone do not lead there.
+    tokens: those of the text. Raises UserError (exit USAGE) if merges alone do not produce them.
     """
-    found = merges.pairs(tokenizer)
-    if isinstance(tokenizer, Characters) or found is None:
+    pairs = merges.pairs(tokenizer)
+    if isinstance(tokenizer, Characters) or pairs is None:
         raise UserError("--merges is for byte pairs, and this tokenizer cuts in another way: drop it")
-    made = {(left, right): (rank, new) for rank, (left, right, new) in enumerate(found)}
+    ranks = {(first, second): (rank, new) for rank, (first, second, new) in enumerate(pairs)}
     cut_text, id_of = tokenizer.tokenizer.pre_tokenizer.pre_tokenize_str, tokenizer.tokenizer.token_to_id
-    chunks = [[*byte_pairs.merging([*map(id_of, letters)], made)] for letters, _ in cut_text(text)]
+    chunks = [[*byte_pairs.merging([*map(id_of, letters)], ranks)] for letters, _ in cut_text(text)]
     if [token for rows in chunks for token in rows[-1]] != tokens:
         raise UserError("--merges cannot follow this text, which merges alone do not cut: drop it")
     return chunks

@@ -42,22 +42,22 @@ def main(args: list[str]) -> None:
 
 def train(settings: Settings) -> None:
     """Train a model as the settings say, in a new run directory, and evaluate it."""
-    # Refuses rows that do not divide.
+    # Raises UserError if the rows do not divide over the devices.
     devices.mesh(settings.training.members, settings.training.batch_size)
     settings, rows = tasks.load(settings.task).load(settings)
-    given = _given(settings)
+    start_params = _start_params(settings)
     path = _create(settings)
     with directory.lock(path):
-        begin(path, settings, rows, given)
-        state = initial_state(settings, given)
-        if given is not None:
+        begin(path, settings, rows, start_params)
+        state = initial_state(settings, start_params)
+        if start_params is not None:
             loss = finite_mean(validation_loss(settings, rows, state))
             tell(f"validation loss before the first step: {loss:.4f}")
         finish(path, settings, rows, state)
 
 
-def _given(settings: Settings) -> Any:
-    """Return the parameters that training begins with, where the settings name a model."""
+def _start_params(settings: Settings) -> Any:
+    """Return the parameters of the model that the settings name to begin with, or None."""
     folder = tasks.load(settings.task).init_from(settings)
     if folder is None:
         return None
@@ -68,15 +68,14 @@ def _given(settings: Settings) -> Any:
 
 
 def keep(settings: Settings, params: Any, rows: Any = None, scores: Any = ()) -> Path:
-    """Keep parameters in a new run directory, as if one step of training had led to them, and return its path.
+    """Save parameters as a new run of one training step, and return its directory.
 
-    rows: what the settings read; nothing where rows are drawn afresh. scores: one for each member, of which the best
-    has the lowest.
+    rows: those of the settings; None where rows are generated. scores: one for each member; the best has the lowest.
     """
     path = _create(settings)
     with directory.lock(path):
         begin(path, settings, rows)
-        state = initial_state(settings)  # whose parameters give way to those given
+        state = initial_state(settings)  # its parameters are replaced
         mean = None if state.mean is None else params
         state = state._replace(step=jnp.ones_like(state.step), params=params, mean=mean)
         with checkpoint.Checkpoints(path / "checkpoints") as checkpoints:
@@ -86,8 +85,8 @@ def keep(settings: Settings, params: Any, rows: Any = None, scores: Any = ()) ->
 
 
 def _create(settings: Settings) -> Path:
-    """Make a directory on a disk that has room for the run; a passing one for a process that writes none."""
-    where = settings.training
+    """Make the directory of a run, on a disk with room for it; a temporary one on processes that do not write."""
+    run = settings.training
     if jax.process_index():
         return Path(processes.scratch())
     size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(abstract_state(settings)))
@@ -95,45 +94,45 @@ def _create(settings: Settings) -> Path:
     if size > memory:
         takes = f"the model and its optimizer take {size / 1e6:,.0f} MB, and this machine has {memory / 1e6:,.0f} MB"
         raise UserError(f"{takes} of memory: give smaller sizes, such as --d_model, --n_layers or --members")
-    return directory.create(where.recipe, where.run_dir, needs=size * (where.keep + 2) + 1e7)
+    return directory.create(run.recipe, run.run_dir, needs=size * (run.keep + 2) + 1e7)
 
 
 def train_or_resume(settings: Settings) -> Path:
-    """Train in the directory training.run_dir of the settings, or go on with their run there, and return its Path.
+    """Train in the directory training.run_dir, or resume the run of the same settings there, and return its Path.
 
-    One that was stopped before its first checkpoint begins anew; one that is done is examined again. Raises UserError
-    (exit USAGE) if the directory holds a run of other settings.
+    A run that is done is evaluated again. Raises UserError (exit USAGE) if the directory holds a run of other settings.
     """
     path = Path(settings.training.run_dir or ".")
     if not (path / "config.json").is_file():
         train(settings)
         return path
     settings, _ = tasks.load(settings.task).load(settings)
-    kept = load_settings(path)
-    if settings != with_part(kept, "training", run_dir=settings.training.run_dir):
+    recorded = load_settings(path)
+    if settings != with_part(recorded, "training", run_dir=settings.training.run_dir):
         raise UserError(f"{path} holds a run of other settings, see its config.json: give another --run_dir")
     go_on(path)
     return path
 
 
 def go_on(path: Path, step: int | None = None, steps: int | None = None) -> None:
-    """Go on with a run from a saved step, or from its newest sound one; anew if none was saved yet.
+    """Resume a run from a saved step, or from the newest sound one; start it anew if none was saved yet.
 
-    steps: the number of steps of the run from now on.
+    steps: new number of steps of the run, or None.
     """
     with directory.lock(path):
         provenance.require_environment(path)
         settings, rows = load_settings(path), load_rows(path)
         if step is None and not directory.saved(path):
             tell(f"{path} stopped before its first checkpoint: it begins anew")
-            given, told = _given(settings), files.read_json(path / "config.json").get("init_from_sha256")
-            if given is not None and provenance.digest(given) != told:
+            start_params = _start_params(settings)
+            recorded = files.read_json(path / "config.json").get("init_from_sha256")
+            if start_params is not None and provenance.digest(start_params) != recorded:
                 raise UserError(f"the model that {path} began with, --init_from, has changed since: restore it", DATA)
             if steps is not None:
                 settings = with_part(settings, "training", steps=steps)
                 check(settings)
-            begin(path, settings, rows, given)
-            step, state = 0, initial_state(settings, given)
+            begin(path, settings, rows, start_params)
+            step, state = 0, initial_state(settings, start_params)
         else:
             step, state = checkpoint.load(path / "checkpoints", abstract_state(settings), step)
             if steps is not None:
@@ -144,7 +143,7 @@ def go_on(path: Path, step: int | None = None, steps: int | None = None) -> None
 
 
 def _with_steps(path: Path, settings: Settings, step: int, steps: int) -> Settings:
-    """Return the settings of a run at a step with another number of steps, which its config.json keeps."""
+    """Return the settings of a run at a step with another number of steps, and write it to config.json."""
     settings = with_part(settings, "training", steps=steps)
     run = settings.training
     require("steps", step < steps < 2**31, run, f"more than {step}, where the run is")
@@ -159,9 +158,9 @@ def _with_steps(path: Path, settings: Settings, step: int, steps: int) -> Settin
 
 
 def finish(path: Path, settings: Settings, rows: Any, state: TrainState) -> None:
-    """Train to the end, evaluate, certify what may be exact, and write it all into one page.
+    """Train to the end, evaluate, certify if the task can, and write the page of the run.
 
-    Of several processes, all train, and the first does the rest.
+    All processes train; the first does the rest.
     """
     task, proofs = tasks.load(settings.task), []
     run = settings.training
@@ -169,54 +168,55 @@ def finish(path: Path, settings: Settings, rows: Any, state: TrainState) -> None
     fit(path, settings, rows, state, _prover(path, settings, proofs) if ends else None)
     if jax.process_index():
         return
-    found = evaluate.evaluate_run(path, settings, rows)
-    _tell(found.table)
-    evaluate.draw(path, settings, rows, found)
+    evaluation = evaluate.evaluate_run(path, settings, rows)
+    _tell(evaluation.table)
+    evaluate.draw(path, settings, rows, evaluation)
     if proofs:
         _tell(tables.certificate(proofs[0]))
     elif hasattr(task, "contexts"):
-        _tell(certificate(path, settings, found.doubt))
+        _tell(certificate(path, settings, evaluation.doubt))
     _tell(f"\n{_page(path, settings, rows)}")
     _tell(f"{path}\nTry it: {task.example(settings, shlex.quote(str(path)))}")
 
 
 def _tell(text: str) -> None:
-    """Print, and go on where nobody reads it: the process says so as it ends."""
+    """Print a text; if nobody reads it, the process says so as it ends."""
     with suppress(OSError):
         print(text, flush=True)
 
 
 def _prover(path: Path, settings: Settings, proofs: list[dict]) -> Callable[[int], bool]:
-    """Return proven(step) for `fit`: whether a step that is right on validation rows is proven, into `proofs`."""
+    """Return proven(step) for `fit`: whether a step is certified. Its certificate is appended to `proofs`."""
     begun, hopeless = time.monotonic(), []
-    joins = hasattr(tasks.load(settings.task), "missed")
+    trains_on_missed = hasattr(tasks.load(settings.task), "missed")
 
     def proven(step: int) -> bool:
-        # The disk may have lost its line. A line of missed.jsonl has no such share: it failed before a stop.
+        # Neither a step with a wrong validation row, nor one with a line in missed.jsonl, whose certificate failed
+        # before a stop. A line that the disk has lost excludes nothing.
         lines = [record for record in (*read_metrics(path), *read_missed(path)) if record["step"] == step]
         if hopeless or any(record.get("validation_exact", 0) < 1 for record in lines):
             return False
         try:
-            found = certify.certify_run(path, settings, step=step, hasty=True)
+            result = certify.certify_run(path, settings, step=step, hasty=True)
         except UserError as error:
             if error.exit_code != USAGE:
                 raise
-            hopeless.append(error)  # too many contexts to ask, at this step and at all others
+            hopeless.append(error)  # too many contexts, at this step and at all others
             return False
-        if not (found["certified"] or found.get("screened")):
-            note_missed(path, step, found["missed"] if joins else [])
+        if not (result["certified"] or result.get("screened")):
+            note_missed(path, step, result["missed"] if trains_on_missed else [])
             progress.write(f"step {step:,}: not certified yet")
             return False
-        word = "proven" if found["certified"] else "screened"
+        word = "proven" if result["certified"] else "screened"
         progress.write(f"{word} at step {step:,}, after {time.monotonic() - begun:,.0f} s")
-        proofs.append(found)
+        proofs.append(result)
         return True
 
     return proven
 
 
 def _page(path: Path, settings: Settings, rows: Any) -> str:
-    """Write the page of a run, and say where; or what went wrong, since no picture may spoil a run."""
+    """Write the page of a run, and return a sentence that says where; on any error, one that names it."""
     try:
         return report.write(path, settings, rows)
     except Exception as error:
@@ -224,14 +224,14 @@ def _page(path: Path, settings: Settings, rows: Any) -> str:
 
 
 def certificate(path: Path, settings: Settings, doubt: str | None = None) -> str:
-    """Return the certificate of a run that its evaluation found no fault with, as a table; or why there is none."""
+    """Certify a run, and return the table; or a sentence that says why there is no certificate."""
     if doubt is not None:
         return f"No certificate. {doubt}".replace("RUN", shlex.quote(str(path)))
     try:
-        found = certify.certify_run(path, settings)
+        result = certify.certify_run(path, settings)
     except UserError as error:
         if error.exit_code != USAGE:
             raise
         return f"No certificate yet: {error}"
-    further = typed("resume", path, "--steps", 2 * settings.training.steps)
-    return tables.certificate(found) + f"\n\n{further} trains further." * (found["errors"] > 0)
+    command = typed("resume", path, "--steps", 2 * settings.training.steps)
+    return tables.certificate(result) + f"\n\n{command} trains further." * (result["errors"] > 0)

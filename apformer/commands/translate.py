@@ -52,11 +52,11 @@ def translate(args: Translate) -> None:
     require_whole("seed", args, 0)
     words = [*filter(None, [args.run]), *args.sentence]
     prompt = (words, args.file, "a sentence", EXAMPLE, corpus.lines_of)
-    place, lines, name = prompts(*prompt, keep_blank=True)  # each blank line has its translation
+    place, lines, name = prompts(*prompt, keep_blank=True)  # a blank line is translated, too
     run = restore.load(place, args.member)
     translate = tasks.ability(run.settings, "translate", run.path)
-    given = {flag: getattr(args, flag) for flag in ("beams", "alpha") if getattr(args, flag) is not None}
-    run = run._replace(settings=with_part(run.settings, "options", **given))
+    options = {flag: getattr(args, flag) for flag in ("beams", "alpha") if getattr(args, flag) is not None}
+    run = run._replace(settings=with_part(run.settings, "options", **options))
     training.check(run.settings)
     letters = run.path / corpus.LETTERS
     if letters.exists() and (unseen := {*"".join(map(str.strip, lines))} - {*files.read_text(letters)}):
@@ -64,12 +64,12 @@ def translate(args: Translate) -> None:
     if (doubt := scores.doubt(run.path)) is not None:
         tell(doubt)
     with progress.bar(desc="translate", leave=False) as bar:
-        found = translate(lines, run, args.temperature, args.seed, progress.reporter(bar), name)
+        translations = translate(lines, run, args.temperature, args.seed, progress.reporter(bar), name)
     if args.json:
-        answers = [{"source": line, "translation": text} for line, text in zip(lines, found, strict=True)]
+        answers = [{"source": line, "translation": text} for line, text in zip(lines, translations, strict=True)]
         print(json.dumps({"run": str(run.path), "translations": answers}))
     else:
-        sys.stdout.write(printed(found))
+        sys.stdout.write(printed(translations))
 
 
 def printed(texts: list[str]) -> str:

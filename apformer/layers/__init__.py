@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-PLAIN = os.environ.get("APFORMER_PLAIN", "0") != "0"  # leaves out the faster derivatives of fast.py
+PLAIN = os.environ.get("APFORMER_PLAIN", "0") != "0"  # whether to leave out the faster derivatives of fast.py
 
 
 def at_least_float32(dtype: Any) -> Any:
@@ -20,7 +20,7 @@ def at_least_float32(dtype: Any) -> Any:
 
 
 def derivative(rule: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that gives a function a faster derivative, by its name in fast.py; `__wrapped__` is plain."""
+    """Return a decorator that gives a function the derivative `rule` of fast.py; its `__wrapped__` is plain."""
 
     def decorate(plain: Callable[..., Any]) -> Callable[..., Any]:
         def derive(primals: Any, tangents: Any) -> Any:

@@ -34,7 +34,7 @@ def scaled_dot(q_BTHK: Array, k_BSHK: Array) -> Array:
 
 
 def softmax(scores_BHTS: Array, mask_BTS: Array, sink_H: Array | None = None) -> Array:
-    """Return weights that sum to 1 over the keys that a query may see, or to less where a sink has the rest."""
+    """Return the weights of the keys, (B, H, T, S). With those of the sink, if there is one, they sum to 1."""
     S = scores_BHTS.shape[-1]
     # A finite minimum: a row that sees nothing (padding) then averages its keys instead of giving NaN.
     scores_BHTS = jnp.where(mask_BTS[:, None], scores_BHTS, jnp.finfo(scores_BHTS.dtype).min)
@@ -87,29 +87,30 @@ def join(y_BTHK: Array, W_HKD: Array | None = None, bias_D: Array | None = None)
 class Attention(nn.Module):
     """Self-attention of n_heads heads, each d_model / n_heads wide, with or without a cache of earlier keys."""
 
-    cfg: Any  # of the model
+    cfg: Any  # the Config of the model
 
     @nn.compact
     def __call__(self, x_BTD: Array, view: View, cache: Any = None) -> tuple[Array, dict[str, Any], Any]:
-        """Return (y_BTD, {name: what can be captured}, the cache of this layer with the new keys and values in it)."""
+        """Return (y_BTD, {name: intermediate array}, the cache of this layer with the new keys and values)."""
         cfg, scheme = self.cfg, self.cfg.position_options
-        to_heads, mix, to_stream = view.ways or (project, attend, join)
-        q_BTHK, k_BSHK, v_BSHK = (to_heads(x_BTD, *matrix(self, name)) for name in ("query", "key", "value"))
+        to_heads, mix, to_stream = view.faster or (project, attend, join)
+        q_BTHK, k_BSHK, v_BSHK = (to_heads(x_BTD, *projection(self, name)) for name in ("query", "key", "value"))
         q_BTHK, k_BSHK = (position.rotate(scheme, x_BTHK, view.positions_BT) for x_BTHK in (q_BTHK, k_BSHK))
         if view.store is not None:
             k_BSHK, v_BSHK, cache = view.store(cache, k_BSHK, v_BSHK)
         bias = position.Part(scheme, "bias", name=cfg.position)
         bias_BHTS = bias(None, view.query_BT, view.key_BS, cfg, at_least_float32(x_BTD.dtype))
-        seen, given = {"query": q_BTHK, "key": k_BSHK, "value": v_BSHK}, learned(self)
-        if not view.ways:
-            compare = given.get("compare", scaled_dot)
-            given["compare"] = lambda q_BTHK, k_BSHK: seen.setdefault("scores", compare(q_BTHK, k_BSHK))
-        y_BTHK, seen["attention"] = mix(q_BTHK, k_BSHK, v_BSHK, view.mask_BTS, bias_BHTS, **given)
-        return to_stream(y_BTHK, *(matrix(self, "output") if cfg.output_projection else ())), seen, cache
+        intermediates, options = {"query": q_BTHK, "key": k_BSHK, "value": v_BSHK}, attend_options(self)
+        if not view.faster:  # which have no scores to capture
+            compare = options.get("compare", scaled_dot)
+            options["compare"] = lambda q_BTHK, k_BSHK: intermediates.setdefault("scores", compare(q_BTHK, k_BSHK))
+        y_BTHK, intermediates["attention"] = mix(q_BTHK, k_BSHK, v_BSHK, view.mask_BTS, bias_BHTS, **options)
+        output = projection(self, "output") if cfg.output_projection else ()
+        return to_stream(y_BTHK, *output), intermediates, cache
 
 
-def matrix(module: Any, name: str) -> tuple[Array, Array | None]:
-    """Return the weights of a projection, "query", "key", "value" or "output", and its bias if it has one."""
+def projection(module: Any, name: str) -> tuple[Array, Array | None]:
+    """Return the weights and the bias, or None, of the projection "query", "key", "value" or "output"."""
     cfg = module.cfg
     D, H, K = cfg.d_model, cfg.n_heads, cfg.d_model // cfg.n_heads
     shape, axes, bias_shape = (D, H, K), (0, (1, 2)), (H, K)
@@ -119,13 +120,13 @@ def matrix(module: Any, name: str) -> tuple[Array, Array | None]:
     return weights, module.param(f"{name}_bias", nn.initializers.zeros, bias_shape) if cfg.attention_bias else None
 
 
-def learned(module: Any) -> dict[str, Any]:
-    """Return what a layer has beside its projections, as arguments of `attend`."""
-    cfg, given = module.cfg, {}
+def attend_options(module: Any) -> dict[str, Any]:
+    """Return the sink, the dropout and the score of a layer, as arguments of `attend`; those that it has."""
+    cfg, options = module.cfg, {}
     if cfg.attention_sink:
-        given["sink_H"] = module.param("sink", nn.initializers.zeros, (cfg.n_heads,))
+        options["sink_H"] = module.param("sink", nn.initializers.zeros, (cfg.n_heads,))
     if cfg.attention_dropout and module.has_rng("dropout"):
-        given["dropout"] = nn.Dropout(cfg.attention_dropout, deterministic=False, name="dropout")
+        options["dropout"] = nn.Dropout(cfg.attention_dropout, deterministic=False, name="dropout")
     if cfg.similarity != "scaled_dot":
-        given["compare"] = partial(config.load("similarity", cfg.similarity).score, module.param)
-    return given
+        options["compare"] = partial(config.load("similarity", cfg.similarity).score, module.param)
+    return options

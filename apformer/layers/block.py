@@ -24,16 +24,16 @@ from apformer.layers.norm import norm_of
 class Block(nn.Module):
     """One layer of a transformer."""
 
-    cfg: Any  # of the model
+    cfg: Any  # the Config of the model
 
     @nn.compact
     def __call__(self, x_BTD: Array, view: View, cache: Any = None, source: Any = None) -> tuple[Array, Any, Any]:
-        """Return (x_BTD, {what can be captured}, the layer's cache); a decoder reads a `cross_attention.Source`."""
+        """Return (x_BTD, {name: intermediate array}, the layer's cache). source: a `cross_attention.Source`."""
         cfg = self.cfg
         dropout = nn.Dropout(cfg.dropout, deterministic=not self.has_rng("dropout"), name="dropout")
 
         def norm(place: str, name: str, x_BTD: Array) -> Array:
-            """Normalise, if the norms of this Config are at that place, "pre" or "post"."""
+            """Normalise, if the Config has this norm and has it at this place, "pre" or "post"."""
             left_out = cfg.norm == "none" or (name == "feedforward_norm" and not cfg.feedforward_norm)
             return x_BTD if left_out or place != cfg.norm_position else norm_of(cfg, name)(x_BTD)
 
@@ -41,17 +41,17 @@ class Block(nn.Module):
             return x_BTD + dropout(y_BTD) if cfg.residual else dropout(y_BTD)
 
         attend = Attention(cfg, name="attention")
-        y_BTD, seen, cache = attend(norm("pre", "attention_norm", x_BTD), view, cache)
+        y_BTD, intermediates, cache = attend(norm("pre", "attention_norm", x_BTD), view, cache)
         x_BTD = norm("post", "attention_norm", add(x_BTD, y_BTD))
         if source is not None:
             read = source.attention(cfg, name="cross_attention")
-            y_BTD, seen["cross_attention"] = read(norm("pre", "cross_attention_norm", x_BTD), view, source)
+            y_BTD, intermediates["cross_attention"] = read(norm("pre", "cross_attention_norm", x_BTD), view, source)
             x_BTD = norm("post", "cross_attention_norm", add(x_BTD, y_BTD))
         if cfg.feedforward:
             feedforward = FeedForward(cfg.d_ff or 4 * cfg.d_model, cfg.activation, name="feedforward")
-            y_BTD = feedforward(norm("pre", "feedforward_norm", x_BTD), seen)
+            y_BTD = feedforward(norm("pre", "feedforward_norm", x_BTD), intermediates)
             x_BTD = norm("post", "feedforward_norm", add(x_BTD, y_BTD))
-        return x_BTD, seen, cache
+        return x_BTD, intermediates, cache
 
 
 def init_blocks(key: Array, cfg: Any, source: Any = None) -> dict[str, Any]:
@@ -65,10 +65,10 @@ def apply_blocks(
     params: dict[str, Any], x_BTD: Array, view: View, cfg: Any, key: Array | None = None,
     capture: tuple[str, ...] = (), remat: bool = False, source: Any = None
 ) -> tuple[Array, dict[str, Array]]:  # fmt: skip
-    """Return the output of the last block, and {name: what was captured, with a leading axis of layers}.
+    """Return the output of the last block, and {name: captured array, with a leading axis of layers}.
 
-    `capture` takes what `Block` has seen, and "residual" for the input and the output of each block. `key` and `remat`
-    are as in `model.apply`, `source` as in `Block`.
+    `capture` names intermediate arrays of `Block`, or "residual": the input of the first block and each block's output.
+    `key` and `remat` are as in `model.apply`, `source` as in `Block`.
     """
     if key is not None:
         x_BTD = nn.Dropout(cfg.dropout, deterministic=False).bind({}, rngs={"dropout": key})(x_BTD)
@@ -76,12 +76,12 @@ def apply_blocks(
     def step(x_BTD: Array, layer: Any) -> Any:
         layer_params, layer_key = layer
         rngs = None if key is None else {"dropout": layer_key}
-        y_BTD, seen, _ = Block(cfg).bind({"params": layer_params}, rngs=rngs)(x_BTD, view, source=source)
-        captured = seen | {"residual": y_BTD}
+        y_BTD, intermediates, _ = Block(cfg).bind({"params": layer_params}, rngs=rngs)(x_BTD, view, source=source)
+        captured = intermediates | {"residual": y_BTD}
         return y_BTD, {name: captured[name] for name in capture}
 
     keys_L = None if key is None else jax.random.split(key, cfg.n_layers)
-    # A loop compiles faster, straight code runs faster, but undoes remat.
+    # A loop compiles faster. Unrolled code runs faster, but undoes remat.
     unroll = 1 if remat or cfg.n_layers > 4 else cfg.n_layers
     step = jax.checkpoint(step) if remat else step
     y_BTD, captured = jax.lax.scan(step, x_BTD, (params, keys_L), length=cfg.n_layers, unroll=unroll)
@@ -93,12 +93,12 @@ def apply_blocks(
 def extend_blocks(
     blocks: list[Any], x_BTD: Array, view: View, caches: list[Any], cfg: Any, sources: Any = None
 ) -> tuple[Array, list[Any]]:
-    """Return the output of the last of a list of blocks, and the caches of all with the new keys and values."""
-    written = []
+    """Return the output of the last block, and the cache of each block with the new keys and values."""
+    new_caches = []
     for params, cache, source in zip(blocks, caches, sources or [None] * len(blocks), strict=True):
         x_BTD, _, cache = Block(cfg).bind({"params": params})(x_BTD, view, cache, source)
-        written.append(cache)
-    return x_BTD, written
+        new_caches.append(cache)
+    return x_BTD, new_caches
 
 
 def unstack(params: dict[str, Any]) -> dict[str, Any]:

@@ -16,9 +16,9 @@ from apformer.layers.masks import View, causal_mask, mask_padding
 def place(
     cache: dict[str, Any], tokens_BT: Any, lengths_B: Array | None, window: int | None
 ) -> tuple[View, Array, dict[str, Array]]:
-    """Return the view of new tokens after those in a cache, the tokens with 0 for padding, and the cache's new places.
+    """Return the view of tokens after a cache, the tokens with 0 for padding, and the cache's new length and position.
 
-    `lengths_B` is the number of real tokens in each row; with None, all are. Raises as `model.extend`.
+    `lengths_B` is the number of real tokens in each row; with None, all are real. Raises what `model.extend` raises.
     """
     config.check_tokens("tokens_BT", tokens_BT)
     before_BS, length_B, T = cache["position"], cache["length"], tokens_BT.shape[1]
@@ -29,8 +29,8 @@ def place(
     after_B = length_B + (jnp.full(B, T, jnp.int32) if lengths_B is None else lengths_B)
     rows_B1, positions_BT = jnp.arange(B)[:, None], length_B[:, None] + jnp.arange(T, dtype=jnp.int32)[None]
     written_BT = real_BT & (positions_BT >= after_B[:, None] - slots)  # only the last `slots` real tokens
-    slots_BT = jnp.where(written_BT, positions_BT % slots, slots)  # the others' slot does not exist: they are dropped
-    # One step of a ring, or a cache that holds everything, never overwrites what is still visible: write, then attend
+    slots_BT = jnp.where(written_BT, positions_BT % slots, slots)  # JAX drops a write to a slot beyond the last
+    # A cache without a window, or one step of a ring, never overwrites a key that is still visible: write, then attend
     # to the cache alone. Else attend to the old slots and the new tokens side by side.
     write_first = window is None or T == 1
 

@@ -1,6 +1,6 @@
 """Tokens to vectors and back: x = E[ids], times sqrt(d_model) with `scale`, and logits = X W_out + b.
 
-Vaswani et al. 2017, section 3.4. A head that is handed the table is tied: W_out = E^T (Press and Wolf 2017).
+Vaswani et al. 2017, section 3.4. A head that gets the table is tied: W_out = E^T (Press and Wolf 2017).
 """
 
 from typing import Any
@@ -30,7 +30,7 @@ class Embedding(nn.Module):
 
 
 class Head(nn.Module):
-    """logits_BTV = x_BTD W_out + b, with W_out = table^T where a table is handed in (tied)."""
+    """logits_BTV = x_BTD W_out + b, with W_out = table^T if a table is given (tied)."""
 
     vocab_size: int
     bias: bool = True
@@ -46,20 +46,20 @@ class Head(nn.Module):
 
 
 def embed(params: dict[str, Any], tokens_BT: Array, positions_BT: Array, cfg: Any) -> Array:
-    """Return the embeddings of tokens, with what the position scheme adds to them, (B, T, D)."""
+    """Return the embeddings of tokens, (B, T, D), plus those of positions if the scheme has some."""
     embedding = Embedding(len(params["embedding"]["table"]), cfg.d_model, cfg.scale_embedding)
     x_BTD = embedding.bind({"params": params["embedding"]})(tokens_BT)
-    places = position.Part(cfg.position_options, "embed").bind({"params": params.get("position", {})})
-    return places(x_BTD, x_BTD, positions_BT, cfg.max_len)
+    scheme = position.Part(cfg.position_options, "embed").bind({"params": params.get("position", {})})
+    return scheme(x_BTD, x_BTD, positions_BT, cfg.max_len)
 
 
 def normalise(params: dict[str, Any], x_BTD: Array, cfg: Any) -> Array:
-    """Return the last states after the final norm, if there is one."""
+    """Return the states of the last block, (B, T, D), after the final norm if there is one."""
     return norm_of(cfg).bind({"params": params["final_norm"]})(x_BTD) if cfg.final_norm else x_BTD
 
 
 def read_out(params: dict[str, Any], x_BTD: Array, cfg: Any) -> Array:
-    """Return the logits of the last states, (B, T, V), after the final norm if there is one."""
+    """Return the logits, (B, T, V), of the states of the last block: final norm if there is one, then the head."""
     table_VD = params["embedding"]["table"] if cfg.tie_embeddings else None
     head = Head(cfg.vocab_size, cfg.head_bias).bind({"params": params.get("head", {})})
     return head(normalise(params, x_BTD, cfg), table_VD)

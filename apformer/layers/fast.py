@@ -22,7 +22,7 @@ FEW = 4  # rows of x; with 2 or 3, and members under vmap, jaxlib 0.7.2 aborts o
 
 
 def slope(plain: Any, primals: Any, tangents: Any) -> Any:
-    """Derive a function of single numbers: dy = slope dx. The slope is computed with y, and is all that is kept."""
+    """Derive a function of single numbers: dy = slope dx. The slope is computed with y, and saved for the gradient."""
     (x,), (dx,) = primals, tangents
     y, slope = jax.jvp(plain, (x,), (jnp.ones_like(x),))
     return y, slope * dx
@@ -71,9 +71,9 @@ def softmax_sum(plain: Any, primals: Any, tangents: Any) -> Any:
     (scores_BHTS, mask_BTS, v_BSHK), (dscores_BHTS, _, dv_BSHK) = primals, tangents
     y_BTHK, precise_BHTS = plain(scores_BHTS, mask_BTS, v_BSHK)
     weights_BHTS = precise_BHTS.astype(v_BSHK.dtype)
-    moved_BHTS = jnp.where(mask_BTS[:, None], precise_BHTS * dscores_BHTS, 0.0)
-    whole_BHT1 = moved_BHTS.sum(-1, keepdims=True)
-    less_BTHK = whole_BHT1.swapaxes(1, 2) * y_BTHK.astype(whole_BHT1.dtype)
-    dy_BTHK = weighted_sum(moved_BHTS.astype(v_BSHK.dtype), v_BSHK) - less_BTHK.astype(v_BSHK.dtype)
-    dweights_BHTS = moved_BHTS - precise_BHTS * whole_BHT1
+    w_ds_BHTS = jnp.where(mask_BTS[:, None], precise_BHTS * dscores_BHTS, 0.0)
+    total_BHT1 = w_ds_BHTS.sum(-1, keepdims=True)
+    less_BTHK = total_BHT1.swapaxes(1, 2) * y_BTHK.astype(total_BHT1.dtype)
+    dy_BTHK = weighted_sum(w_ds_BHTS.astype(v_BSHK.dtype), v_BSHK) - less_BTHK.astype(v_BSHK.dtype)
+    dweights_BHTS = w_ds_BHTS - precise_BHTS * total_BHT1
     return (y_BTHK, precise_BHTS), (dy_BTHK + weighted_sum(weights_BHTS, dv_BSHK), dweights_BHTS)

@@ -54,9 +54,9 @@ class FeedForward(nn.Module):
     activation: str = "relu"
 
     @nn.compact
-    def __call__(self, x_BTD: Array, seen: dict[str, Any] | None = None) -> Array:
-        """Return (B, T, D). `seen` is given the activations, by the name "feedforward"."""
+    def __call__(self, x_BTD: Array, intermediates: dict[str, Any] | None = None) -> Array:
+        """Return (B, T, D). The activations are added to `intermediates` by the name "feedforward"."""
         h_BTF = ACTIVATIONS[self.activation](Linear(self.d_ff, name="expand")(x_BTD))
-        if seen is not None:
-            seen["feedforward"] = h_BTF
+        if intermediates is not None:
+            intermediates["feedforward"] = h_BTF
         return Linear(x_BTD.shape[-1], name="contract")(h_BTF)

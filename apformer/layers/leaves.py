@@ -1,8 +1,8 @@
 """Roles of parameters: weight decay or none, and the input and output axes of a matrix.
 
-The optimizer asks for decay and matrices, adapters for matrices. A parameter is known by the last name of its path.
-Parameters of position schemes and of scores of attention do not decay. Of other names that are not declared, those of
-an architecture of a package, matrices decay: what has two axes or more, beside that of stacked layers.
+The last name of a parameter's path decides its role. Parameters of position schemes and of attention scores do not
+decay. Other names that are not declared belong to an architecture of a package: those with two axes or more decay, not
+counting the axis of stacked layers.
 """
 
 import re
@@ -24,16 +24,16 @@ class Role(NamedTuple):
     outputs: tuple[int, ...] = ()
 
 
-STACKED = r"(blocks|cells|layers)/\D"  # leaves with a leading axis of layers, which those of a list have not
-KEPT, DECAYS = Role(decays=False), Role(decays=True)
+STACKED = r"(blocks|cells|layers)/\D"  # paths of leaves that have a leading axis of layers; in a list, a number follows
+NO_DECAY, DECAYS = Role(decays=False), Role(decays=True)
 
 LEAVES = {
     **dict.fromkeys(("query", "key", "value"), Role(True, inputs=(-3,), outputs=(-2, -1))),  # D -> H K
     "output": Role(True, inputs=(-3, -2), outputs=(-1,)),  # H K -> D; word2vec's second table has this name too
     "weight": Role(True, inputs=(-2,), outputs=(-1,)),  # D -> F, F -> D, D -> V, and D -> D in a cell
-    **dict.fromkeys(("bias", "query_bias", "key_bias", "value_bias", "output_bias"), KEPT),
-    "scale": KEPT,
-    "sink": KEPT,
+    **dict.fromkeys(("bias", "query_bias", "key_bias", "value_bias", "output_bias"), NO_DECAY),
+    "scale": NO_DECAY,
+    "sink": NO_DECAY,
     "table": DECAYS,
     "input": DECAYS,  # word2vec
     **dict.fromkeys(("A", "B"), DECAYS),  # of an adapter
@@ -41,20 +41,20 @@ LEAVES = {
 
 
 def role(path: tuple[Any, ...], axes: int = 0) -> Role:
-    """Return the Role of the leaf at a path of jax.tree_util. axes: how many it has, by which others decay."""
+    """Return the Role of the leaf at a path of jax.tree_util. axes: its number of axes, for undeclared names."""
     *owners, name = _names(path)
     if owners and owners[-1] in ("position", *config.names("position")):
-        return KEPT
+        return NO_DECAY
     if name not in LEAVES and owners[-1:] in (["attention"], ["cross_attention"]):
-        return KEPT  # of a score
+        return NO_DECAY  # a parameter of the attention score
     stacked = re.search(STACKED, "/".join([*owners, name])) is not None
     return LEAVES.get(name, Role(decays=axes - stacked > 1))
 
 
 def matrix(path: tuple[Any, ...], axes: int) -> Role | None:
-    """Return the Role of a stack of matrices in blocks or cells; None for every other leaf. axes: how many it has."""
-    found, inside = role(path, axes), {*_names(path)} & {"blocks", "cells"}
-    return found if found.inputs and inside and axes == 1 + len(found.inputs + found.outputs) else None
+    """Return the Role of a stack of matrices in blocks or cells; None for other leaves. axes: its number of axes."""
+    leaf, inside = role(path, axes), {*_names(path)} & {"blocks", "cells"}
+    return leaf if leaf.inputs and inside and axes == 1 + len(leaf.inputs + leaf.outputs) else None
 
 
 def named(params: Any) -> dict[str, Any]:

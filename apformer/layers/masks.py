@@ -20,7 +20,7 @@ class View(NamedTuple):
         query_BT: Positions of the queries, for a bias of the scores.
         key_BS: Positions of the keys, for a bias of the scores.
         store: Function (cache, k_BTHK, v_BTHK) -> (k_BSHK, v_BSHK, cache); None without a cache.
-        ways: Faster project, attend and join than those of attention.py.
+        faster: Functions to use instead of project, attend and join of attention.py; empty for none.
     """
 
     mask_BTS: Array
@@ -28,11 +28,11 @@ class View(NamedTuple):
     query_BT: Array
     key_BS: Array
     store: Any = None
-    ways: tuple[Callable[..., Any], ...] = ()
+    faster: tuple[Callable[..., Any], ...] = ()
 
 
 def whole_view(positions_BT: Array, window: int | None = None) -> View:
-    """Return the view of whole rows, of which each token sees those before it."""
+    """Return the view of whole rows: a token sees itself and those before it, within the window if there is one."""
     return View(causal_mask(positions_BT, positions_BT, window), positions_BT, positions_BT, positions_BT)
 
 
@@ -44,7 +44,7 @@ def causal_mask(positions_BT: Array, positions_BS: Array, window: int | None = N
 
 
 def mask_padding(tokens_BT: Any, lengths_B: Array | None = None) -> tuple[Array, Array]:
-    """Return the tokens with 0 for padding, and which of them are real, (B, T) bool; all are without lengths."""
+    """Return the tokens with 0 for padding, and the mask of real tokens, (B, T) bool; without lengths all are real."""
     if lengths_B is None:
         return jnp.asarray(tokens_BT), jnp.ones(tokens_BT.shape, bool)
     real_BT = jnp.arange(tokens_BT.shape[1], dtype=jnp.int32)[None] < lengths_B[:, None]

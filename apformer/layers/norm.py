@@ -54,5 +54,5 @@ class RMSNorm(nn.Module):
 
 
 def norm_of(cfg: Any, name: str | None = None) -> LayerNorm | RMSNorm:
-    """Return the kind of norm that a Config names; the final norm is a LayerNorm even where blocks have none."""
+    """Return the norm of a Config: RMSNorm with norm rms, else LayerNorm, which with norm none is the final norm."""
     return (RMSNorm if cfg.norm == "rms" else LayerNorm)(cfg.norm_epsilon, name=name)

@@ -2,9 +2,9 @@
 
     score_s(t) = q_t . k_{t + s + 1 - W} / sqrt(K) + bias_s       s = 0 .. W - 1, the oldest key first
 
-Keys stand in order: W - 1 tokens before the first query, then the tokens of the queries. Two ways serve. For a narrow
-window each of the W scores of all queries is a product of two slices (`by_offset`). For long rows the row is cut into
-chunks of queries, each with its own keys and those of the window before (`by_chunk`; Beltagy et al. 2020), so that time
+Keys stand in order: W - 1 tokens before the first query, then the tokens of the queries. For a narrow window,
+`by_offset` computes the scores of all queries at one offset as a product of two slices. For long rows, `by_chunk` cuts
+the row into chunks of queries, each with its own keys and those of the window before (Beltagy et al. 2020): so time
 and memory grow with the length of a row, and not with its square.
 """
 
@@ -18,8 +18,8 @@ from jax import Array, export
 from apformer.layers import at_least_float32, attention
 from apformer.layers.masks import View
 
-NARROW, HEAD = 8, 16  # window and width of a head up to which `by_offset` serves: each pair of them is an operation
-LEAST = 32  # queries of a chunk: smaller products are slower than the squares they replace
+NARROW, HEAD = 8, 16  # largest window and head width for `by_offset`, which has an operation for each pair of them
+LEAST = 32  # queries in a chunk: smaller products are slower than the masked square
 
 # Orders of the axes (B, T, H, K) for `by_offset`, whose operations run along the last one.
 ROWS_LAST = (2, 3, 1, 0)  # for whole rows, which are many; `project` and `join` keep to it
@@ -29,7 +29,7 @@ HEADS_LAST = (0, 3, 1, 2)  # for new tokens, whose earlier keys come from a cach
 def serves(cfg: Any, T: int) -> bool:
     """Return whether the window of a model.Config is faster than the masked square for T new tokens.
 
-    The bias of the scores must depend on offsets alone, of which a position scheme tells by its `reach`.
+    A bias of the scores must depend on offsets alone. A position scheme whose bias does has a method `reach`.
     """
     scheme, W = cfg.position_options, cfg.window
     if W is None or cfg.similarity != "scaled_dot" or cfg.attention_dropout or export.is_symbolic_dim(T):
@@ -42,11 +42,11 @@ def view(T: int, W: int) -> View:
     """Return the view of whole rows of T tokens: before their first tokens there are no keys."""
     step_1T, step_1W = (jnp.arange(size, dtype=jnp.int32)[None] for size in (T, W))
     exists_1TW = step_1T[:, :, None] + step_1W[:, None] >= W - 1
-    return View(exists_1TW, step_1T, step_1W[:, -1:], step_1W, ways=(project, attend, join))
+    return View(exists_1TW, step_1T, step_1W[:, -1:], step_1W, faster=(project, attend, join))
 
 
 def cached_view(cache: dict[str, Any], square: View, W: int) -> View:
-    """Return the view of new tokens after those in a cache, from that of the masked square."""
+    """Return the view of new tokens after those in a cache. square: the same view for the masked square."""
     B, T = square.positions_BT.shape
     rows_B1, step_1W = jnp.arange(B)[:, None], jnp.arange(W, dtype=jnp.int32)[None]
     before_BP = cache["length"][:, None] + step_1W[:, 1:] - W
@@ -60,8 +60,8 @@ def cached_view(cache: dict[str, Any], square: View, W: int) -> View:
         in_order = (jnp.concatenate([old_BHSK[rows_B1, :, slot_BP], new], axis=1) for old_BHSK, new in pairs)
         return *in_order, written
 
-    ways = (attention.project, partial(attend, order=HEADS_LAST), attention.join)
-    return View(exists_BTW, square.positions_BT, step_1W[:, -1:], step_1W, store, ways)
+    faster = (attention.project, partial(attend, order=HEADS_LAST), attention.join)
+    return View(exists_BTW, square.positions_BT, step_1W[:, -1:], step_1W, store, faster)
 
 
 def attend(
@@ -76,9 +76,9 @@ def attend(
 ) -> tuple[Array, None]:
     """Return the weighted sum of the values, (B, T, H, K), as `attention.attend` gives it for the masked square.
 
-    Keys and values stand in order, S = T + W - 1 of them, of which `mask_BTW` tells those that exist; where the first
-    are missing, there are none before the row. The bias is that of one query and the keys of its window. `order` is the
-    order of axes for a narrow window.
+    Keys and values stand in order, S = T + W - 1 of them; the first may be left out where no keys precede the row.
+    `mask_BTW` marks the keys in the window of each query that exist. `bias_1H1W` is the bias of any query. `order` is
+    the order of axes for a narrow window.
     """
     (_, T, H, K), W = q_BTHK.shape, mask_BTW.shape[-1]
     dtype, missing = at_least_float32(q_BTHK.dtype), T + W - 1 - k_BSHK.shape[1]
@@ -124,8 +124,8 @@ def by_offset(q_AKTZ: Array, k_AKSZ: Array, v_AKSZ: Array, mask: Array, bias: Ar
     long vectors, and a key at an offset is a slice. `mask` and `bias` are (W, A, T, Z), `sink` is (A, T, Z), each with
     axes of size 1 where it is the same along them.
     """
-    shares, whole_ATZ = _shares(q_AKTZ, k_AKSZ, mask, bias, sink)
-    weights = [share_ATZ / whole_ATZ for share_ATZ in shares[: len(mask)]]
+    shares, total_ATZ = _shares(q_AKTZ, k_AKSZ, mask, bias, sink)
+    weights = [share_ATZ / total_ATZ for share_ATZ in shares[: len(mask)]]
     return _sum(weights, _slices(v_AKSZ, q_AKTZ)).astype(v_AKSZ.dtype)
 
 
@@ -135,19 +135,19 @@ def _derivative(primals: Any, tangents: Any) -> tuple[Array, Array]:
     q_AKTZ, k_AKSZ, v_AKSZ, mask, bias, sink = primals
     dq_AKTZ, dk_AKSZ, dv_AKSZ, _, dbias, dsink = tangents
     W, dtype = len(mask), bias.dtype
-    shares, whole_ATZ = _shares(q_AKTZ, k_AKSZ, mask, bias, sink)
+    shares, total_ATZ = _shares(q_AKTZ, k_AKSZ, mask, bias, sink)
     values = _slices(v_AKSZ, q_AKTZ)
-    weights = [share_ATZ / whole_ATZ for share_ATZ in shares]
+    weights = [share_ATZ / total_ATZ for share_ATZ in shares]
     y_AKTZ = _sum(weights[:W], values)
     root = jnp.asarray(q_AKTZ.shape[1] ** -0.5, dtype)
-    moved = []
+    terms = []
     for s, (key_AKTZ, dkey_AKTZ) in enumerate(zip(_slices(k_AKSZ, q_AKTZ), _slices(dk_AKSZ, q_AKTZ), strict=True)):
         dscore_ATZ = (dq_AKTZ * key_AKTZ + q_AKTZ * dkey_AKTZ).astype(dtype).sum(1) * root
-        dscore_ATZ = (dscore_ATZ + dbias[s]) / whole_ATZ
-        moved.append(shares[s] * jnp.where(mask[s], dscore_ATZ, 0.0))
+        dscore_ATZ = (dscore_ATZ + dbias[s]) / total_ATZ
+        terms.append(shares[s] * jnp.where(mask[s], dscore_ATZ, 0.0))
     if sink is not None:
-        moved.append(shares[W] * (dsink.astype(dtype) / whole_ATZ))
-    dy_AKTZ = _sum(moved[:W], values) - reduce(jnp.add, moved)[:, None] * y_AKTZ
+        terms.append(shares[W] * (dsink.astype(dtype) / total_ATZ))
+    dy_AKTZ = _sum(terms[:W], values) - reduce(jnp.add, terms)[:, None] * y_AKTZ
     dy_AKTZ = dy_AKTZ + _sum(weights[:W], _slices(dv_AKSZ, q_AKTZ))
     return y_AKTZ.astype(v_AKSZ.dtype), dy_AKTZ.astype(v_AKSZ.dtype)
 
@@ -188,7 +188,7 @@ def by_chunk(
     bias_HW: Array,
     sink_H: Array | None,
 ) -> Array:
-    """Return the weighted sum of the values, (B, T, H, K), with chunks in the place of rows."""
+    """Return the weighted sum of the values, (B, T, H, K), computed for chunks of a row."""
     (B, T), W = q_BTHK.shape[:2], mask_BTW.shape[-1]
     Q = max(W, LEAST)
     C, S = -(-T // Q), Q + W - 1

@@ -1,4 +1,4 @@
-"""Test programs that some versions of XLA compile wrongly, without a word.
+"""Test programs that some versions of XLA silently compile wrongly.
 
 Both are of the fusion of products and sums on a CPU, in jaxlib 0.10.2 and some later ones. The first was found in a
 simulation (https://github.com/jax-ml/jax/issues/39103), the second is what a gradient of sum(f(E)) becomes.
@@ -25,16 +25,16 @@ def rows_by_sums(matrix_NN: jax.Array) -> jax.Array:
     return jnp.sum(jnp.dot(matrix_NN, jnp.ones_like(matrix_NN)) * matrix_NN)
 
 
-PROGRAMS = {  # function, what it is given, what is right
+PROGRAMS = {  # {name: (function, argument, right result)}
     "sums of squared products": (squared_rows, ROWS, np.square(ROWS[:, 0].astype(np.float64))),
     "a sum of products with sums": (rows_by_sums, MATRIX, np.square(MATRIX.astype(np.float64).sum(1)).sum()),
 }
 
 
 def wrong() -> list[str]:
-    """Return the names of those programs that XLA computes wrongly here."""
+    """Return the names of the programs that XLA computes wrongly here."""
     return [
         name
-        for name, (function, given, right) in PROGRAMS.items()
-        if not np.allclose(np.asarray(jax.jit(function)(given), np.float64), right, rtol=TOLERANCE, atol=0.0)
+        for name, (function, argument, right) in PROGRAMS.items()
+        if not np.allclose(np.asarray(jax.jit(function)(argument), np.float64), right, rtol=TOLERANCE, atol=0.0)
     ]

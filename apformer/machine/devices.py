@@ -3,8 +3,8 @@
     8 devices, a population of 4:    4 groups of 2; each trains one member, and each device of a group half of the rows
     8 devices, one model:            1 group of 8; each device computes an eighth of the rows
 
-Parameters are whole on every device of a group, and XLA adds up their gradients. With one device nothing here does
-anything (https://docs.jax.dev/en/latest/notebooks/Distributed_arrays_and_automatic_parallelization.html).
+Every device of a group has all parameters, and XLA adds up their gradients. With one device these functions do nothing
+(https://docs.jax.dev/en/latest/notebooks/Distributed_arrays_and_automatic_parallelization.html).
 """
 
 import math
@@ -22,30 +22,29 @@ from apformer.machine import processes
 
 Device = Any  # jax.Device, which is no type to a checker
 
-_most: int | None = None  # how many devices of a process the user gives us; None for all
+_most: int | None = None  # number of devices of a process to use; None for all
 
 
 def limit(count: str) -> None:
     """Use at most this many devices in this process. Raises UserError (exit USAGE) if JAX sees fewer."""
     global _most
-    there = len(jax.local_devices())
-    if not count.isdecimal() or not 1 <= int(count) <= there:
-        raise UserError(f"--devices {count} is out of range: JAX sees {there}, give 1 to {there}")
+    available = len(jax.local_devices())
+    if not count.isdecimal() or not 1 <= int(count) <= available:
+        raise UserError(f"--devices {count} is out of range: JAX sees {available}, give 1 to {available}")
     _most = int(count)
 
 
 def taken() -> list[Device]:
-    """Return the devices of this process that are used."""
+    """Return the devices of this process to use."""
     return jax.local_devices()[:_most]
 
 
 def mesh(members: int = 1, rows: int | None = None) -> Mesh | None:
-    """Return the mesh of a training step; None of a single device.
+    """Return the mesh of a training step; None for a single device.
 
     Args:
         members: Number of models that are trained at the same time.
-        rows: Number of rows in a batch that all processes train on together. Without it, the devices are those of this
-            process.
+        rows: Number of rows in a batch of all processes. With None, the mesh has only the devices of this process.
 
     Raises:
         UserError: Exit code USAGE, with what fits, if the devices of a group do not divide the rows.
@@ -55,14 +54,14 @@ def mesh(members: int = 1, rows: int | None = None) -> Mesh | None:
     if len(used) == 1:
         return None
     groups = math.gcd(members, len(used))
-    each = len(used) // groups
-    if rows is not None and rows % each:
+    group_size = len(used) // groups
+    if rows is not None and rows % group_size:
         fitting = max(n for n in range(1, len(used)) if rows % (n // math.gcd(members, n)) == 0)
         raise UserError(
-            f"--batch_size {rows} does not divide over {each} devices"
-            f": give a multiple of {each}, or --devices {fitting}"
+            f"--batch_size {rows} does not divide over {group_size} devices"
+            f": give a multiple of {group_size}, or --devices {fitting}"
         )
-    return Mesh(used.reshape(groups, each), ("member", "data"), axis_types=(AxisType.Auto,) * 2)
+    return Mesh(used.reshape(groups, group_size), ("member", "data"), axis_types=(AxisType.Auto,) * 2)
 
 
 def place(state: Any, mesh: Mesh | None, members: int) -> Any:
@@ -75,12 +74,12 @@ def place(state: Any, mesh: Mesh | None, members: int) -> Any:
 
 
 def hold(state: Any, mesh: Mesh | None, members: int) -> Any:
-    """Place, under jit, what a program returns as `place` does."""
+    """Place the result of a program as `place` does, under jit."""
     return state if mesh is None else jax.lax.with_sharding_constraint(state, _sharding(mesh, members))
 
 
 def readable(tree: Any, mesh: Mesh | None) -> Any:
-    """Return a tree as arrays of which this process can read the whole."""
+    """Return a tree as arrays that this process can read."""
     if mesh is None or not _of_several_processes(mesh):
         return tree
     # On a CPU two programs of several processes that run at once can wait for each other for ever.
@@ -94,7 +93,7 @@ def _everywhere(state: Any, mesh: Mesh) -> Any:
 
 
 def spread(tree: Any, mesh: Mesh | None) -> Any:
-    """Spread, under jit, the leading axis of every array over the devices of a group, where they divide it."""
+    """Spread the leading axis of each array over the devices of a group if they divide it, under jit."""
     if mesh is None or mesh.shape["data"] == 1:
         return tree
 
@@ -107,28 +106,28 @@ def spread(tree: Any, mesh: Mesh | None) -> Any:
 
 
 def each_group(function: Callable[[Any, Mesh | None], Any], state: Any, mesh: Mesh) -> Any:
-    """Call function(state of a group's members, mesh of the group) for all groups at once, and join what they return.
+    """Call function(state of a group's members, mesh of the group) for all groups at once, and join the results.
 
-    So a program knows of its own members alone, and is the very program that one device runs: the bits of a member do
-    not depend on how many devices there are. The state given may be donated.
+    Each group runs the program of one device, so the bits of a member do not depend on the number of devices. The
+    argument `state` may be donated.
     """
     rows, sharding = [row for row in mesh.devices if {*row} & {*jax.local_devices()}], _sharding(mesh, 2)
     meshes = [Mesh(row[None], mesh.axis_names, axis_types=mesh.axis_types) if len(row) > 1 else None for row in rows]
-    # All parts are taken before the first of them is donated, which ends the life of the whole.
-    parts = [jax.tree.map(partial(_of_group, row, own), state) for row, own in zip(rows, meshes, strict=True)]
-    with ThreadPoolExecutor() as pool:  # each device compiles the program, which takes a core
-        found = list(pool.map(function, parts, meshes))
+    # Take all parts before the first is donated, which deletes the state.
+    parts = [jax.tree.map(partial(_of_group, row, group), state) for row, group in zip(rows, meshes, strict=True)]
+    with ThreadPoolExecutor() as pool:  # each device compiles the program on its own
+        results = list(pool.map(function, parts, meshes))
 
-    def together_again(*leaves: jax.Array) -> jax.Array:
+    def join(*leaves: jax.Array) -> jax.Array:
         shape = (len(leaves[0]) * mesh.shape["member"], *leaves[0].shape[1:])
         shards = [shard.data for leaf in leaves for shard in leaf.addressable_shards]
         return jax.make_array_from_single_device_arrays(shape, sharding, shards)
 
-    return jax.tree.map(together_again, *found)
+    return jax.tree.map(join, *results)
 
 
 def _sharding(mesh: Mesh, members: int) -> NamedSharding:
-    """Return the sharding of a state: members over groups, and whole on each device of a group."""
+    """Return the sharding of a state: members over groups, replicated over the devices of a group."""
     return NamedSharding(mesh, PartitionSpec("member") if members > 1 else PartitionSpec())
 
 
@@ -140,13 +139,13 @@ def _of_group(devices: np.ndarray, mesh: Mesh | None, leaf: jax.Array) -> jax.Ar
 
 
 def connect(mesh: Mesh | None) -> None:
-    """Let the devices of several processes find each other now: later, one may compile longer than another waits."""
+    """Connect the devices of several processes now: later, one may compile longer than another waits."""
     if mesh is None or not _of_several_processes(mesh):
         return
     processes.begin()
-    split, whole = (NamedSharding(mesh, spec) for spec in (PartitionSpec("member", "data"), PartitionSpec()))
+    split, replicated = (NamedSharding(mesh, spec) for spec in (PartitionSpec("member", "data"), PartitionSpec()))
     cells = jax.make_array_from_callback(mesh.devices.shape, split, lambda index: np.zeros((1, 1), np.float32))
-    along_each_axis = jax.jit(lambda cells: (cells, cells.sum(0), cells.sum(1), cells.sum()), out_shardings=whole)
+    along_each_axis = jax.jit(lambda cells: (cells, cells.sum(0), cells.sum(1), cells.sum()), out_shardings=replicated)
     jax.block_until_ready(along_each_axis(cells))
 
 

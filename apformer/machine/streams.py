@@ -1,4 +1,4 @@
-"""Standard output that prints any character, and standard error that no command stops for."""
+"""Let standard output print any character, and keep standard error from stopping a command."""
 
 import io
 import os
@@ -9,12 +9,12 @@ from typing import Any
 
 from apformer.errors import DISK, UserError
 
-PATIENCE = 5  # seconds until a pipe that is full is taken for one that nobody reads
+PATIENCE = 5  # seconds until nobody is assumed to read a full pipe
 
 
 def prepare() -> None:
     """Let output print any character in any encoding. Raises UserError (exit DISK) if standard output is closed."""
-    if sys.stderr is None:  # closed: print would take standard output in its place
+    if sys.stderr is None:  # closed: print would use standard output instead
         sys.stderr = open(os.devnull, "w")
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w")
@@ -28,7 +28,7 @@ def prepare() -> None:
 
 
 class _Standing(io.FileIO):
-    """Standard error, which no run stops for: a line that cannot be written, or that nobody reads, is left out."""
+    """Standard error that drops a line which cannot be written, or which nobody reads."""
 
     waits = PATIENCE
 

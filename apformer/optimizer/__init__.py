@@ -5,7 +5,7 @@
     Muon:  W <- W - 5 lr_t (a step of `muon.py` + decay W)
 
 Muon is for the matrices of the blocks. All other parameters follow AdamW, with Nesterov's momentum too.
-`layers/leaves.py` says which parameters decay.
+`layers/leaves.py` decides which parameters decay.
 
 Kingma and Ba 2015, Loshchilov and Hutter 2019, Jordan et al. 2024. The learning rate and the weight decay are data
 (`hyper`), not constants of the compiled program, so that members of a population may differ in them.
@@ -23,11 +23,11 @@ from apformer import plugins
 from apformer.layers import config, leaves
 from apformer.optimizer import muon
 
-OWN, GROUP = ("adamw", "muon"), "apformer.optimizer"
+RULES, GROUP = ("adamw", "muon"), "apformer.optimizer"
 if TYPE_CHECKING:
     Rule = Literal["adamw", "muon"]
 else:
-    Rule = Literal[(*OWN, *config.names("optimizer"))]
+    Rule = Literal[(*RULES, *config.names("optimizer"))]
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def learning_rate(step: Array | int, peak: jax.typing.ArrayLike, cfg: Config, st
     inverse_sqrt: as peak sqrt(warmup_steps / step), Vaswani et al. 2017, equation 3, whose peak is
     (d_model warmup_steps)^-1/2.
 
-    optax's schedules round otherwise, and take their peak as a number, not as an array of members.
+    optax's schedules round differently, and take the peak as a number, not as an array of members.
     """
     step, warmup_steps = jnp.asarray(step, jnp.float32), cfg.warmup_steps
     warmup = peak * ((step + 1.0) / max(warmup_steps, 1))
@@ -87,12 +87,12 @@ def learning_rate(step: Array | int, peak: jax.typing.ArrayLike, cfg: Config, st
 
 
 def decay_mask(params: dict) -> dict:
-    """Return True for what weight decay reaches: matrices and embedding tables."""
+    """Return whether weight decay applies to each parameter: to matrices and embedding tables."""
     return jax.tree_util.tree_map_with_path(lambda path, leaf: leaves.role(path, leaf.ndim).decays, params)
 
 
 def _labels(params: dict) -> dict:
-    """Return the rule of each parameter where it is Muon: muon for the matrices of the blocks, or adam."""
+    """Return the label of each parameter under Muon: "muon" for the matrices of the blocks, else "adam"."""
     return jax.tree_util.tree_map_with_path(
         lambda path, leaf: "muon" if leaves.matrix(path, leaf.ndim) else "adam", params
     )
@@ -105,11 +105,10 @@ def _decay_beside_muon(params: dict) -> dict:
 def make(cfg: Config, steps: int) -> optax.GradientTransformationExtraArgs:
     """Return the optimizer of a run of `steps` steps; its update takes `hyper` and `step` as extra arguments.
 
-    That of a package is function(cfg, steps), brought by an entry point of the group `apformer.optimizer`; any optax
-    optimizer serves.
+    A package brings function(cfg, steps) -> any optax optimizer, by an entry point of the group `apformer.optimizer`.
     """
-    if cfg.rule not in OWN:
-        function = plugins.load(GROUP, cfg.rule, OWN, __name__)
+    if cfg.rule not in RULES:
+        function = plugins.load(GROUP, cfg.rule, RULES, __name__)
         brought: Any = function(cfg, steps) if callable(function) else None
         if not hasattr(brought, "update"):
             raise plugins.fault(GROUP, cfg.rule, "which is no function (cfg, steps) that returns an optax optimizer")
@@ -120,7 +119,7 @@ def make(cfg: Config, steps: int) -> optax.GradientTransformationExtraArgs:
         if cfg.rule == "adamw":
             rule = optax.adamw(rate, cfg.beta1, cfg.beta2, weight_decay=decay, mask=decay_mask)
         else:
-            # A step has singular values near 1, and bears a higher rate than Adam's.
+            # A step of Muon has singular values near 1, and permits a higher rate than Adam's.
             matrices = muon.make(5.0 * rate, decay, cfg.muon_every)
             others = optax.adamw(rate, cfg.beta1, cfg.beta2, weight_decay=0.0, nesterov=True)
             rule = optax.partition({"muon": matrices, "adam": others}, _labels)

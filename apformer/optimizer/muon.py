@@ -36,7 +36,7 @@ Step = Callable[[Array], Array]
 def make(learning_rate: Any, weight_decay: Any, every: int = 1) -> optax.GradientTransformation:
     """Return the optax transformation for matrices, which `layers/leaves.py` knows by their paths.
 
-    every: in how many training steps a layer takes one. Layers are the leading axis of a matrix.
+    every: number of training steps in which each layer takes one. Layers are the leading axis of a matrix.
     """
     return optax.chain(
         _orthogonal_means(every),
@@ -62,11 +62,11 @@ def orthogonal(x_LIO: Array, coefficients: Any = COEFFICIENTS) -> Array:
         A_LIJ = jnp.einsum("LIO,LJO->LIJ", x_LIO, x_LIO)
         return jnp.einsum("LJI,LJO->LIO", polynomial(A_LIJ), x_LIO)
 
-    def high(x_LIO: Array) -> Array:
+    def tall(x_LIO: Array) -> Array:
         A_LOJ = jnp.einsum("LIO,LIJ->LOJ", x_LIO, x_LIO)
         return jnp.einsum("LIJ,LJO->LIO", x_LIO, polynomial(A_LOJ))
 
-    cubic_and_quintic = high if x_LIO.shape[1] > x_LIO.shape[2] else wide
+    cubic_and_quintic = tall if x_LIO.shape[1] > x_LIO.shape[2] else wide
     x_LIO = x_LIO / (jnp.linalg.norm(x_LIO, axis=(1, 2), keepdims=True) + EPSILON)
     for _ in range(ITERATIONS):
         x_LIO = a * x_LIO + cubic_and_quintic(x_LIO)
@@ -98,13 +98,13 @@ def _orthogonal_means(every: int) -> optax.GradientTransformation:
 
 
 def _nesterov(m: Array, g: Array, count: jax.typing.ArrayLike) -> Array:
-    """Return m^, where `count` gradients have been seen."""
+    """Return m^ after `count` gradients."""
     m = optax.tree.bias_correction(m, MEAN_DECAY, optax.safe_increment(count))
     return MEAN_DECAY * m + (1 - MEAN_DECAY) * optax.tree.bias_correction(g, MEAN_DECAY, count)
 
 
 def _turns(x_LIO: Array, t: Any, every: int) -> tuple[Step, Step]:
-    """Return two functions of step t: take the layers whose turn it is, and put their steps, times `every`, back."""
+    """Return two functions for step t: take the layers whose turn it is, and put their steps back, times `every`."""
     if every == 1:
         return lambda x_LIO: x_LIO, lambda step_LIO: step_LIO
     turn_L = (-t) % every + every * jnp.arange(-(-len(x_LIO) // every), dtype=jnp.int32)  # may go past the last layer
@@ -116,7 +116,7 @@ def _turns(x_LIO: Array, t: Any, every: int) -> tuple[Step, Step]:
 
 
 def _by_shape() -> optax.GradientTransformation:
-    """Lengthen the step of a matrix of more outputs than inputs."""
+    """Multiply the step of a matrix by sqrt(max(1, outputs / inputs))."""
 
     def scale(path: tuple, step: Array) -> Array:
         inputs, outputs = _shape(path, step)

@@ -30,15 +30,15 @@ from apformer.errors import CHECKPOINT, DISK, LOCKED, UserError, tell, typed
 from apformer.files import disk_errors, preflight, require_empty, truncate_after
 from apformer.runs import selection
 
-MINUTE = 60  # seconds: no file takes longer to write, see files.write_bytes
-UNABLE = (errno.EPERM, errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EXDEV)  # of a disk that has no such call
+MINUTE = 60  # seconds; no file takes longer to write
+UNABLE = (errno.EPERM, errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EXDEV)  # errors of a disk that lacks the call
 
 
 def create(recipe: str, run_dir: str | Path | None = None, *, root: str | Path = "runs", needs: float = 0) -> Path:
-    """Make the directory of a new run and check, before any training, that it can be written.
+    """Make the directory of a new run, check that it can be written, and return its Path.
 
-    recipe: str, ends the directory's name. run_dir: a new or empty directory instead of `root/<UTC time>-<recipe>`.
-    needs: bytes that the run will write. Returns its Path; in `root`, `latest` then leads to it.
+    recipe: ends the directory's name. run_dir: a new or empty directory to use instead of `root/<UTC time>-<recipe>`.
+    needs: bytes that the run will write. In `root`, the link `latest` then leads to the new directory.
     Raises UserError: USAGE if run_dir holds a run or other files, DISK if it cannot be written or the disk is too full.
     """
     if run_dir is not None:
@@ -71,7 +71,7 @@ def create(recipe: str, run_dir: str | Path | None = None, *, root: str | Path =
 
 
 def dated(kind: str) -> Path:
-    """Return the Path runs/<UTC time>-<kind>, which is not made."""
+    """Return the Path runs/<UTC time>-<kind>, without making it."""
     return Path("runs") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{kind}"
 
 
@@ -120,17 +120,17 @@ def named(run: str | Path) -> str:
 
 
 def saved(path: Path) -> bool:
-    """Return whether a checkpoint was ever completed in a run, even if it has been damaged since."""
+    """Return whether a run has a checkpoint, be it damaged."""
     return any(re.fullmatch(r"[0-9]+(\.corrupt)?", entry.name) for entry in path.glob("checkpoints/*"))
 
 
 def forget_after(path: Path, step: int) -> None:
-    """Take a run back to a step: its checkpoints, its metrics, and what was found of a checkpoint that is gone."""
-    kept = [saved for saved in selection.steps(path / "checkpoints") if saved <= step]
-    for later in reversed(selection.steps(path / "checkpoints")[len(kept) :]):
+    """Remove what is later than a step from a run: checkpoints, lines of metrics, results of removed checkpoints."""
+    remaining = [saved for saved in selection.steps(path / "checkpoints") if saved <= step]
+    for later in reversed(selection.steps(path / "checkpoints")[len(remaining) :]):
         selection.remove(path / "checkpoints", later)
     for name in ("evaluation.json", "certificate.json"):
-        if step_of(path / name) not in kept:
+        if step_of(path / name) not in remaining:
             with disk_errors(path):
                 (path / name).unlink(missing_ok=True)
     for name in ("metrics.jsonl", "missed.jsonl"):
@@ -138,7 +138,7 @@ def forget_after(path: Path, step: int) -> None:
 
 
 def step_of(file: Path) -> int | None:
-    """Return the step that a file of the run describes; None if it is missing or damaged."""
+    """Return the value of "step" in a JSON file of the run; None if the file is missing or damaged."""
     try:
         return json.loads(file.read_bytes())["step"]
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
@@ -147,7 +147,7 @@ def step_of(file: Path) -> int | None:
 
 @contextmanager
 def lock(run_dir: str | Path) -> Iterator[None]:
-    """Hold `run_dir` for this process alone; the system lets go when the process ends, however it ends.
+    """Lock `run_dir` for this process; the system unlocks it when the process ends, however it ends.
 
     Raises UserError(LOCKED) naming the process that holds it.
     """
@@ -196,17 +196,17 @@ def _probe(run_dir: Path) -> None:
             finally:
                 os.close(descriptor)
 
-    needed = {"append to files": append, "force files to the disk": force}
-    needed["rename folders"] = partial(os.rename, place / "folder", place / "other")
+    actions = {"append to files": append, "force files to the disk": force}
+    actions["rename folders"] = partial(os.rename, place / "folder", place / "other")
     try:
-        for what, call in needed.items():
+        for action, call in actions.items():
             try:
                 call()
             except OSError as error:
                 if error.errno not in UNABLE:
                     raise
                 raise UserError(
-                    f"the disk of {run_dir} cannot {what} ({error.strerror}), so no checkpoint would be safe there"
+                    f"the disk of {run_dir} cannot {action} ({error.strerror}), so no checkpoint would be safe there"
                     ": give a --run_dir on another disk",
                     DISK,
                 ) from None

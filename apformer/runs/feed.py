@@ -1,9 +1,9 @@
-"""Rows that do not fit into memory: those of the next steps are read while the device works on the steps before them.
+"""Read rows that do not fit into memory: those of the next steps, while the device works on the steps before.
 
     device     | steps   1-50 | steps 51-100 | steps 101-150 |
     this file  | read  51-100 | read 101-150 | read  151-200 |
 
-What a step reads depends on the key of its batch alone, so a run that is resumed reads the same.
+The rows of a step depend only on the key of its batch, so a resumed run reads the same rows.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,24 +21,24 @@ from apformer.machine import devices
 from apformer.settings import Training
 from apformer.tasks import Feed
 
-MOST = 2**26  # bytes that are read at once, if a step is not larger; up to three times as much is held
+MOST = 2**26  # bytes of a piece, if one step does not need more; up to three pieces are in memory
 
 
 class Feeding:
-    """Read what `sample` is handed in the steps of a run, in pieces of which the next one is always being read.
+    """Read the rows of a run's steps in pieces; the next piece is always being read in the background.
 
-    feed: of the task, or None for one whose rows lie on the device. key: the root of the run's randomness, one for each
-    member if there are several. run: Training.
+    feed: that of the task, or None if its rows lie on the device. key: the root of the run's randomness, one for each
+    member if there are several.
     """
 
     def __init__(self, feed: Feed | None, key: jax.Array, run: Training, mesh: Mesh | None = None) -> None:
-        self.feed, self.run, self.mesh, self.coming = feed, run, mesh, None
+        self.feed, self.run, self.mesh, self.next_piece = feed, run, mesh, None
         self.pool = ThreadPoolExecutor(1)
         if feed is not None:
             parts = -(-run.log_every * run.accumulate * feed.bytes * run.members // MOST)
             self.steps, self.read = -(-run.log_every // parts), feed.read
-            self.draw = train.several(feed.draw, run.accumulate)
-            # The state that has it is donated to the first steps.
+            self.draw = train.sample_batches(feed.draw, run.accumulate)
+            # A copy, since the state that holds the key is donated to the first steps.
             copy = jnp.asarray(np.array(jax.random.key_data(key)))
             self.key = jax.random.wrap_key_data(copy, impl=jax.random.key_impl(key))
 
@@ -49,7 +49,7 @@ class Feeding:
         self.pool.shutdown(cancel_futures=True)
 
     def pieces(self, step: int, until: int) -> Iterator[tuple[int, Any]]:
-        """Yield (number of steps, what is fed to them) for each piece of the chunk of steps from `step` to `until`.
+        """Yield (number of steps, their rows or None) for each piece of the chunk of steps from `step` to `until`.
 
         Raises UserError if rows cannot be read.
         """
@@ -57,25 +57,25 @@ class Feeding:
             yield until - step, None
             return
         while step < until:
-            end, fed = (self.coming or self._begin(step)).result()
-            self.coming = self._begin(end) if end < self.run.steps else None
+            end, fed = (self.next_piece or self._begin(step)).result()
+            self.next_piece = self._begin(end) if end < self.run.steps else None
             yield end - step, fed
             step = end
 
     def _begin(self, step: int) -> Future:
-        """Return a future of (end, what is fed) for the piece that begins with a step; its places are drawn now."""
+        """Start to read the piece that begins with a step; return a future of (its end, its rows)."""
         end = min(step + self.steps, step - step % self.run.log_every + self.run.log_every, self.run.steps)
-        # Now, before the device gets its next piece: else it would finish that first.
+        # Places are drawn now, before the device gets its next piece: else it would finish that first.
         return self.pool.submit(self._read, end, _draw(self.key, step, self.draw, end - step))
 
-    def _read(self, end: int, drawn: Any) -> tuple[int, Any]:
-        rows = self.read(jax.tree.map(np.asarray, drawn))
+    def _read(self, end: int, places: Any) -> tuple[int, Any]:
+        rows = self.read(jax.tree.map(np.asarray, places))
         return end, jax.device_put(rows) if self.mesh is None else devices.place(rows, self.mesh, self.run.members)
 
 
 @partial(jax.jit, static_argnames=("draw", "steps"))
 def _draw(key: jax.Array, step: int, draw: Callable, steps: int) -> Any:
-    """Return draw(key of the batch) of each step from `step` on; members, if several, are the first axis."""
+    """Return draw(key of the batch) for `steps` steps from `step` on; the first axis is that of members, if several."""
 
     def of_member(key: jax.Array) -> Any:
         steps_N = step + jnp.arange(steps, dtype=jnp.int32)

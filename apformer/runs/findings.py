@@ -1,8 +1,8 @@
-"""Read a whole run directory against itself: what is sound in it, what is not, and what to do. Nothing is changed.
+"""Verify a run directory without changing it: find what is damaged, and name the remedy.
 
-The arrays of every checkpoint have the sha256 that its facts name. Its scores are those of metrics.jsonl, whose lines
-are whole and follow each other. evaluation.json and certificate.json are of parameters that a checkpoint holds, and the
-dataset is the one that config.json describes.
+Checked are the sha256 of the arrays of every checkpoint; its scores against metrics.jsonl, which must have every line;
+evaluation.json and certificate.json, which must be of the parameters of a checkpoint; and the dataset, which must be
+the one that config.json describes.
 """
 
 import fcntl
@@ -22,7 +22,7 @@ from apformer.settings import Settings
 
 
 class Finding(NamedTuple):
-    """A part of a run, and what was found of it. code: the exit code of a fault, 0 of what is sound."""
+    """State of a part of a run. what: the part; says: its state; code: the exit code of a fault, 0 if it is sound."""
 
     what: str
     says: str
@@ -30,32 +30,32 @@ class Finding(NamedTuple):
 
 
 def findings(path: Path) -> list[Finding]:
-    """Return what was found of each part of a run directory."""
-    found, saved = [], selection.steps(path / "checkpoints")
+    """Return a Finding of each part of a run directory."""
+    results, saved = [], selection.steps(path / "checkpoints")
 
-    def examine(what: str, part: Callable, *args: Any) -> None:
-        """Note what part(path, *args) says, or the UserError that it raises."""
+    def examine(name: str, check: Callable, *args: Any) -> None:
+        """Add the sentence that check(path, *args) returns, or the UserError that it raises."""
         try:
-            found.append(Finding(what, part(path, *args)))
+            results.append(Finding(name, check(path, *args)))
         except UserError as fault:
-            found.append(Finding(what, str(fault), fault.exit_code))
+            results.append(Finding(name, str(fault), fault.exit_code))
 
     examine("config.json", _config)
-    if found[-1].code:
-        return found
+    if results[-1].code:
+        return results
     settings = load_settings(path)
     examine("dataset", _dataset)
     examine("metrics.jsonl", _metrics, settings)
-    sound = not found[-1].code and saved
+    sound = not results[-1].code and saved
     lines = {record["step"]: record for record in read_metrics(path)} if sound else {}
     for step in saved:
         examine(f"checkpoint {step}", _checkpoint, settings, step, lines)
     if not saved:
-        found.append(Finding("checkpoints", f"none yet: {typed('resume', path)} trains"))
+        results.append(Finding("checkpoints", f"none yet: {typed('resume', path)} trains"))
     for name, command in (("evaluation.json", "evaluate"), ("certificate.json", "certify")):
         if (path / name).exists():
             examine(name, _result, settings, name, command)
-    return [*found, *_leftovers(path), _lock(path)]
+    return [*results, *_leftovers(path), _lock(path)]
 
 
 def _config(path: Path) -> str:
@@ -81,18 +81,18 @@ def _metrics(path: Path, settings: Settings) -> str:
 
 
 def _checkpoint(path: Path, settings: Settings, step: int, lines: dict[int, dict]) -> str:
-    """Return what is said of a checkpoint whose scores are those of metrics.jsonl; without `lines` of it, of any."""
+    """Describe a checkpoint. Its scores must be those of metrics.jsonl, {step: record}, unless `lines` is empty."""
     folder = path / "checkpoints"
     checkpoint.load(folder, abstract_state(settings), step)
     facts = selection.read_facts(folder / str(step))
     fault = f"metrics.jsonl has no line of step {step:,}" if lines and step not in lines else None
-    # Nothing is measured of parameters that were given, nor at a stop.
+    # Neither parameters kept by `keep` nor a stop have a validation loss.
     if step in lines and facts.scores and not facts.temporary and facts.scores != [selection.PROVEN]:
-        ours, theirs = np.array(facts.scores, np.float64), np.empty(0)
+        scores, recorded = np.array(facts.scores, np.float64), np.empty(0)
         with suppress(ValueError):
-            theirs = np.ravel(selection.score(lines[step]))
+            recorded = np.ravel(selection.score(lines[step]))
         # A member that is not finite has no score, though its loss may be a number.
-        if ours.shape != theirs.shape or not np.all((ours == theirs) | np.isnan(ours)):
+        if scores.shape != recorded.shape or not np.all((scores == recorded) | np.isnan(scores)):
             fault = "its scores are not those of metrics.jsonl"
     if fault:
         raise UserError(f"{fault}: {selection.again(path, step)}", CHECKPOINT)
@@ -101,27 +101,27 @@ def _checkpoint(path: Path, settings: Settings, step: int, lines: dict[int, dict
 
 
 def _result(path: Path, settings: Settings, name: str, command: str) -> str:
-    """Return what is said of evaluation.json or certificate.json, which a command writes anew."""
-    told, _ = load_result(path, settings, name, command)
-    return f"of the parameters of step {told['step']:,}, member {told['member']}"
+    """Describe evaluation.json or certificate.json. command: the one that writes it."""
+    result, _ = load_result(path, settings, name, command)
+    return f"of the parameters of step {result['step']:,}, member {result['member']}"
 
 
 def _leftovers(path: Path) -> list[Finding]:
-    """Return a Finding of each file that crashes and damage left, which is in nobody's way."""
+    """Return a Finding of each file that a crash or damage left behind. These are no faults."""
     kinds = {
         "*.tmp*": "of a write that was cut short: delete it",
         "checkpoints/*tmp*": "of a save that was cut short: delete it",
         "checkpoints/*.corrupt": "which is not used: delete it, or keep it to look into",
     }
     return [
-        Finding("leftover", f"{entry.relative_to(path)}, {what}")
-        for pattern, what in kinds.items()
+        Finding("leftover", f"{entry.relative_to(path)}, {remedy}")
+        for pattern, remedy in kinds.items()
         for entry in sorted(path.glob(pattern))
     ]
 
 
 def _lock(path: Path) -> Finding:
-    """Return whether a process trains in a run."""
+    """Return the Finding of the lock: whether a process trains in the run."""
     says = "free"
     with suppress(OSError), open(path / ".lock", encoding="utf-8", errors="replace") as file:
         try:

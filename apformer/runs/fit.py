@@ -28,70 +28,70 @@ from apformer.runs.selection import PROVEN, score
 from apformer.settings import Settings, Training
 from apformer.train import TrainState
 
-Metrics = dict[str, Any]  # of arrays, each with an axis of members in front if there are several
+Metrics = dict[str, Any]  # {name: array}, with a leading axis of members if there are several
 
 
-def begin(path: Path, settings: Settings, rows: Any, given: Any = None) -> None:
-    """Write config.json of a new run, and the files of its task. given: as `initial_state` takes it."""
+def begin(path: Path, settings: Settings, rows: Any, start_params: Any = None) -> None:
+    """Write config.json of a new run, and the files of its task. start_params: see `initial_state`."""
     task = tasks.load(settings.task)
     data = task.describe(settings, rows)
     processes.agree("data", data)
-    here = Path.cwd()
+    cwd = Path.cwd()
     config = settings_file.to_dict(settings) | {
         "versions": provenance.versions(),
         "environment": provenance.environment(),
-        "directory": [str(here), os.path.relpath(here, path)],  # of the paths among the flags
+        "directory": [str(cwd), os.path.relpath(cwd, path)],  # that relative paths among the flags start from
         "data": data,
     }
-    if given is not None:
-        config["init_from_sha256"] = provenance.digest(given)
+    if start_params is not None:
+        config["init_from_sha256"] = provenance.digest(start_params)
     files.write_json(path / "config.json", config)
     for name, text in task.files(rows).items():
         files.write_text(path / name, text)
     run, params = settings.training, abstract_state(settings).params
 
-    def counted(part: Any) -> str:
+    def count(part: Any) -> str:
         return f"{sum(leaf.size for leaf in jax.tree.leaves(part)) // run.members:,}"
 
-    told = f"{counted(params)} parameters"
+    sizes = f"{count(params)} parameters"
     if hasattr(task, "adapters") and task.adapters(settings):
-        told = f"{counted(params['adapters'])} of {told} trained"
-    tell(f"{path}: {told}, {run.steps:,} steps")
+        sizes = f"{count(params['adapters'])} of {sizes} trained"
+    tell(f"{path}: {sizes}, {run.steps:,} steps")
 
 
-def initial_state(settings: Settings, given: Any = None) -> TrainState:
-    """Return the state before the first step; with a leading axis of members if there is more than one.
+def initial_state(settings: Settings, start_params: Any = None) -> TrainState:
+    """Return the state before the first step, with a leading axis of members if there are several.
 
-    given: the parameters of the model that training begins with, where the settings name one.
+    start_params: parameters of the model that the settings name to begin with, or None.
     """
-    program, hyper, members = _program(settings), settings.optimizer.hyper(), settings.training.members
-    states = [_compiled_initial()(settings.training.seed + k, hyper, given, program) for k in range(members)]
+    program, hyper, members = _compiled_settings(settings), settings.optimizer.hyper(), settings.training.members
+    states = [_compiled_initial()(settings.training.seed + k, hyper, start_params, program) for k in range(members)]
     return states[0] if members == 1 else _stack(states)
 
 
 def abstract_state(settings: Settings) -> TrainState:
-    """Return the shapes and dtypes of `initial_state(settings)`, as `jax.eval_shape` does: nothing is computed."""
-    program, hyper, members = _program(settings), settings.optimizer.hyper(), settings.training.members
-    one = jax.eval_shape(partial(_initial, settings=program), settings.training.seed, hyper, None)
-    several = [members] if members > 1 else []
-    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((*several, *leaf.shape), leaf.dtype), one)
+    """Return the shapes and dtypes of `initial_state(settings)`, as `jax.eval_shape` does, without computing it."""
+    program, hyper, members = _compiled_settings(settings), settings.optimizer.hyper(), settings.training.members
+    member = jax.eval_shape(partial(_initial, settings=program), settings.training.seed, hyper, None)
+    axis = [members] if members > 1 else []
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((*axis, *leaf.shape), leaf.dtype), member)
 
 
 @cache
 def _compiled_initial() -> Callable[..., TrainState]:
     """Return `_initial`, compiled once for all members.
 
-    On a CPU with LLVM's first level of optimisation: it runs once, and compiles in a third of the time.
+    On a CPU it is compiled at LLVM's first level of optimisation, in a third of the time, since it runs once.
     """
     options = {"xla_backend_optimization_level": 1} if jax.default_backend() == "cpu" else None
     return jax.jit(_initial, static_argnames="settings", compiler_options=options)
 
 
-def _initial(seed: jax.Array, hyper: dict, given: Any, settings: Settings) -> TrainState:
+def _initial(seed: jax.Array, hyper: dict, start_params: Any, settings: Settings) -> TrainState:
     """Return the state of one member."""
     task = tasks.load(settings.task)
     params_key, run_key = jax.random.split(jax.random.key(seed))
-    params = task.initial_params(params_key, settings, given)
+    params = task.initial_params(params_key, settings, start_params)
     return train.init_state(run_key, params, task.make_optimizer(settings), hyper, settings.training.ema)
 
 
@@ -103,13 +103,13 @@ def _stack(states: list[TrainState]) -> TrainState:
 def run_steps(
     state: TrainState, train_rows: Any, settings: Settings, steps: int, mesh: Mesh | None = None, fed: Any = None
 ) -> tuple[TrainState, Metrics]:
-    """Return (state, metrics of each step) after `steps` more steps, on what the task's `train_rows` gives.
+    """Return (state, metrics of each step) after `steps` more steps. The argument `state` is donated.
 
-    mesh: devices.mesh, on which the state lies. The state given is donated. fed: what `sample` is handed instead of
-    train_rows, with an axis of steps, and that of members in front.
+    train_rows: what `train_rows` of the task returns. mesh: `devices.mesh`, which holds the state. fed: rows to sample
+    from instead, with a leading axis of steps, and before it one of members if there are several.
     """
     return _of_members(
-        lambda given, mesh: _run_steps(*given, train_rows, settings, steps, mesh), (state, fed), settings, mesh
+        lambda args, mesh: _run_steps(*args, train_rows, settings, steps, mesh), (state, fed), settings, mesh
     )
 
 
@@ -130,20 +130,20 @@ def _run_steps(
 
     step = train.make_train_step(loss_fn, task.make_optimizer(settings), count, settings.training.ema)
     step = task.train_step(settings, loss_fn, step) if hasattr(task, "train_step") else step
-    chunk = train.scan_steps(step, train.several(sample, count), steps)
+    chunk = train.scan_steps(step, train.sample_batches(sample, count), steps)
     return devices.hold(_lift(chunk, settings)(state, fed), mesh, settings.training.members)
 
 
 def _run_pieces(
     state: TrainState, train_rows: Any, settings: Settings, pieces: Iterator[tuple[int, Any]], mesh: Mesh | None
 ) -> tuple[TrainState, Metrics]:
-    """Return (state, metrics of each step) after the steps of all pieces, see Feeding."""
-    found = []
+    """Return (state, metrics of each step) after the steps of all pieces, see `Feeding.pieces`."""
+    chunks = []
     for steps, fed in pieces:
-        jax.block_until_ready(found[-2:-1])  # so that no more than two pieces wait for the device
+        jax.block_until_ready(chunks[-2:-1])  # so that no more than two pieces wait for the device
         state, metrics = run_steps(state, train_rows, settings, steps, mesh, fed)
-        found.append(metrics)
-    return state, found[0] if len(found) == 1 else jax.tree.map(lambda *leaves: jnp.concatenate(leaves, -1), *found)
+        chunks.append(metrics)
+    return state, chunks[0] if len(chunks) == 1 else jax.tree.map(lambda *leaves: jnp.concatenate(leaves, -1), *chunks)
 
 
 @partial(jax.jit, static_argnames=("settings", "mesh"))
@@ -154,7 +154,7 @@ def _validate(params: Any, batch: Any, settings: Settings, mesh: Mesh | None) ->
 
 
 def _make_loss(settings: Settings, mesh: Mesh | None = None) -> Callable[[Any, Any, Any], tuple[jax.Array, Metrics]]:
-    """Return the task's loss of the parameters of a state; the rows of a training step are spread over devices."""
+    """Return the task's loss, a function of (params, batch, key). With a key, the batch is spread over devices."""
     task = tasks.load(settings.task)
     loss_fn = task.make_loss(settings)
 
@@ -166,41 +166,42 @@ def _make_loss(settings: Settings, mesh: Mesh | None = None) -> Callable[[Any, A
 
 
 def _of_members(function: Callable, tree: Any, settings: Settings, mesh: Mesh | None) -> Any:
-    """Return function(tree, mesh), or that of each group of members on devices of its own."""
+    """Return function(tree, mesh), called for each group of members on its own devices where members are mapped."""
     if mesh is None or settings.training.members == 1 or _mode(settings) == "vmap":
         return function(tree, mesh)
     return devices.each_group(function, tree, mesh)
 
 
 def _lift(function: Callable, settings: Settings) -> Callable:
-    """Return the function of one model, or of each member of a population."""
+    """Return the function, lifted to all members of a population if there are several."""
     if settings.training.members == 1:
         return function
     return train.over_members(function, _mode(settings))
 
 
 def _mode(settings: Settings) -> str:
-    usual = "map" if jax.default_backend() == "cpu" else "vmap"
-    return usual if settings.training.member_mode == "auto" else settings.training.member_mode
+    default = "map" if jax.default_backend() == "cpu" else "vmap"
+    return default if settings.training.member_mode == "auto" else settings.training.member_mode
 
 
 def validation_loss(settings: Settings, rows: Any, state: TrainState) -> np.ndarray:
-    """Return the loss of each member on the validation rows, as numpy: what `fit` measures at a checkpoint."""
+    """Return the loss of each member on the validation rows, which `fit` measures at each checkpoint."""
     batch = tasks.load(settings.task).validation(settings, rows)
-    return np.asarray(validate(train.trained(state), batch, _program(settings))["loss"])
+    return np.asarray(validate(train.trained(state), batch, _compiled_settings(settings))["loss"])
 
 
 def fit(
     path: Path, settings: Settings, rows: Any, state: TrainState, proven: Callable[[int], bool] | None = None
 ) -> TrainState:
-    """Train to the last step, and return the state; fill metrics.jsonl and checkpoints/ of the run directory.
+    """Train to the last step and return the state; write metrics.jsonl and checkpoints/ of the run directory.
 
-    proven(step), if given: whether training ends with the checkpoint of this step, which is then the best of the run.
-    The state given is donated. A stop signal exits after a chunk and a checkpoint, with 128 + its number.
+    proven(step), if not None: whether the checkpoint of this step is certified, which ends training. It is then the
+    best of the run. The argument `state` is donated. A stop signal saves a checkpoint after the chunk, then exits with
+    128 + its number.
     Raises UserError: NON_FINITE as soon as no member's loss is finite, DISK if something cannot be written.
     """
-    run, task, program = settings.training, tasks.load(settings.task), _program(settings)
-    step, given = int(np.max(state.step)), None
+    run, task, program = settings.training, tasks.load(settings.task), _compiled_settings(settings)
+    step, sampled_rows = int(np.max(state.step)), None
     train_rows, batch = task.train_rows(rows), task.validation(settings, rows)
     log = Log(path / "metrics.jsonl", settings, step, jax.device_get(state.hyper["learning_rate"]))
     mesh = devices.mesh(run.members, run.batch_size)
@@ -211,7 +212,7 @@ def fit(
         state = devices.place(state, mesh, run.members)
         with (
             Checkpoints(path / "checkpoints", run.keep) as checkpoints,
-            log,  # which may ask for a password
+            log,  # whose tracker may ask for a password
             process.deferred() as received,
         ):
 
@@ -228,10 +229,10 @@ def fit(
                         break
                 if step >= run.steps or (run.patience and stale(path) >= run.patience):
                     break
-                if scheduled or given is None:
-                    given = _with_missed(path, settings, train_rows)
+                if scheduled or sampled_rows is None:
+                    sampled_rows = _with_missed(path, settings, train_rows)
                 until = min(run.steps, step - step % run.log_every + run.log_every)
-                state, metrics = _run_pieces(state, given, program, feeding.pieces(step, until), mesh)
+                state, metrics = _run_pieces(state, sampled_rows, program, feeding.pieces(step, until), mesh)
                 step, metrics, measured = until, devices.readable(metrics, mesh), None
                 stopped, scheduled = signalled(), on_schedule(step, run)
                 # The line of the chunk before: reading this one's metrics now would stall the device.
@@ -243,11 +244,11 @@ def fit(
                 if scheduled or stopped:
                     record = log.flush()
                     files.fsync(log.path)  # so that no checkpoint outlives its line
-                    whole = devices.readable(state, mesh)
+                    readable_state = devices.readable(state, mesh)
                     if jax.process_index() == 0:
                         scores = score(record) if scheduled else record["loss"]
-                        checkpoints.save(step, whole, scores, temporary=not scheduled)
-                    if stopped := signalled():  # also one that came while it was saved
+                        checkpoints.save(step, readable_state, scores, temporary=not scheduled)
+                    if stopped := signalled():  # perhaps while it was saved
                         _stop(path, step, checkpoints, stopped)
     state = devices.readable(state, mesh)
     processes.part()
@@ -255,7 +256,7 @@ def fit(
 
 
 def _with_missed(path: Path, settings: Settings, train_rows: Any) -> Any:
-    """Return the training rows with the contexts that certificates named so far, if the task can use them."""
+    """Return the training rows with the contexts in missed.jsonl, if the task can train on them."""
     missed = getattr(tasks.load(settings.task), "missed", None)
     if missed is None or settings.training.until != "certified":
         return train_rows
@@ -263,12 +264,12 @@ def _with_missed(path: Path, settings: Settings, train_rows: Any) -> Any:
 
 
 def on_schedule(step: int, run: Training) -> bool:
-    """Return whether training.save_every asks for a checkpoint of a step."""
+    """Return whether a checkpoint of this step is due by training.save_every."""
     return step % run.save_every == 0 or step == run.steps
 
 
 def _stop(path: Path, step: int, checkpoints: Checkpoints, number: int) -> NoReturn:
-    """End the process by the number of a signal, once its work is on the disk."""
+    """Wait for the checkpoint to be on the disk, then exit with 128 + the number of the signal."""
     processes.part()
     checkpoints.close()
     tell(f"stopped at step {step:,} and saved: {typed('resume', path)} goes on")
@@ -276,7 +277,7 @@ def _stop(path: Path, step: int, checkpoints: Checkpoints, number: int) -> NoRet
 
 
 def _ends(checkpoints: Checkpoints, step: int, proven: Callable[[int], bool]) -> bool:
-    """Return whether training ends with the checkpoint of a step, and mark it as the best if so."""
+    """Return whether the checkpoint of a step is certified, which ends training; give it the best score if so."""
     checkpoints.wait()
     if step not in selection.scheduled(checkpoints.facts):
         return False
@@ -287,12 +288,12 @@ def _ends(checkpoints: Checkpoints, step: int, proven: Callable[[int], bool]) ->
     return True
 
 
-def _program(settings: Settings) -> Settings:
-    """Return the settings without those that change no compiled program: runs of other seeds compile nothing."""
+def _compiled_settings(settings: Settings) -> Settings:
+    """Return the settings that decide the compiled program, the others at their defaults: the key of the jit cache."""
     training = ("recipe", "seed", "until", "keep", "average", "save_every", "patience", "log_to", "run_dir")
     parts = {"training": training} | tasks.load(settings.task).NOT_COMPILED
     for name, fields in parts.items():
         part = getattr(settings, name)
-        usual = replace(part, **{field: getattr(type(part)(), field) for field in fields})
-        settings = replace(settings, **{name: usual})
+        defaults = replace(part, **{field: getattr(type(part)(), field) for field in fields})
+        settings = replace(settings, **{name: defaults})
     return settings

@@ -2,7 +2,7 @@
 
 model = language_model.load("gpt2")
 model.write(["The sea", "Once upon a time"], 50, temperature=0.7, seed=1)     # two texts
-for pieces in model.stream(["The sea"], 50):                                  # as they are drawn
+for pieces in model.stream(["The sea"], 50):                                  # pieces as they are drawn
     print(*pieces, end="", flush=True)
 """
 
@@ -72,7 +72,7 @@ class LanguageModel(NamedTuple):
         special_tokens: bool = False,
         restart: bool = False,
     ) -> Iterator[list[str]]:
-        """Return what comes next in the text after each prompt, "" where nothing does, each time tokens are drawn.
+        """Yield, each time tokens are drawn, the next piece of text after each prompt, or "" for none.
 
         One program is compiled for each power of two of rows (1, 4, 8 ...), and of tokens beyond 512; lengths of
         prompts, temperatures and so on share it. What a row draws does not depend on the others.
@@ -114,30 +114,30 @@ class LanguageModel(NamedTuple):
             sampling = sampling_of(len(rows), Sampling(temperature, top_k, top_p, min_p, repetition_penalty))
         except ValueError as error:
             raise UserError(str(error)) from None
-        found = [stream.Text(self.tokenizer, self.ends, stops) for _ in rows]
+        writers = [stream.Text(self.tokenizer, self.ends, stops) for _ in rows]
         drawable = self.tokenizer.vocab_size
         chunks = stream.write(self.model, rows, tokens, most, sampling=sampling, seed=seed, drawable=drawable)
-        return stream.texts(chunks, found, tokens)
+        return stream.texts(chunks, writers, tokens)
 
-    def _encode(self, name: str, given: str, special_tokens: bool) -> Any:
-        if not given:
+    def _encode(self, name: str, words: str, special_tokens: bool) -> Any:
+        if not words:
             raise UserError(f"{name} is empty: give at least one character")
         try:
-            return self.tokenizer.encode(given, allowed_special="all" if special_tokens else ())
+            return self.tokenizer.encode(words, allowed_special="all" if special_tokens else ())
         except UserError as error:
-            raise UserError(f"{name} {ascii(given[:20])}: {error}", error.exit_code) from None
+            raise UserError(f"{name} {ascii(words[:20])}: {error}", error.exit_code) from None
 
     def __repr__(self) -> str:
         return f"LanguageModel(vocab_size={self.tokenizer.vocab_size}, max_tokens={self.max_tokens})"
 
 
 def load(folder: str | None = None, member: int | None = None, adapter: str | None = None) -> LanguageModel:
-    """Load the LanguageModel in a folder, or that of the latest run. Raises UserError that names what is amiss.
+    """Load the LanguageModel in a folder, or of the latest run. Raises UserError that names the fault.
 
     Compiled programs are kept as those of commands are; APFORMER_COMPILATION_CACHE=none forbids it.
 
-    member: that of a population; the best on validation if not given. adapter: a folder of low-rank adapters, saved
-    alone, which are merged into its matrices.
+    member: number of a member of a population; None for the best on validation rows. adapter: folder of low-rank
+    adapters, saved alone, to merge into the model.
     """
     process.keep_programs()
     architecture, cfg, params, path = _load(folder, member)
@@ -145,8 +145,8 @@ def load(folder: str | None = None, member: int | None = None, adapter: str | No
         params = peft.load(adapter, architecture, params, cfg)
     tokenizer = text.for_model(pretrained.load(path), cfg.vocab_size, str(path))
     bound = bind(architecture, params, cfg, devices.mesh())
-    said = files.read_json(path / "config.json").get("eos_token_id")
-    ends = {token for token in (said if isinstance(said, list) else [said]) if type(token) is int}
+    eos = files.read_json(path / "config.json").get("eos_token_id")
+    ends = {token for token in (eos if isinstance(eos, list) else [eos]) if type(token) is int}
     return LanguageModel(bound, architecture.max_tokens(cfg), tokenizer, tokenizer.special_tokens | ends)
 
 

@@ -1,11 +1,11 @@
 """Write metrics.jsonl and its tracker, a progress bar, and a line at each checkpoint, while a run trains.
 
-missed.jsonl holds the contexts that certificates named which did not stand, a line for each certificate:
+missed.jsonl holds the contexts that the model got wrong, a line for each certificate that failed:
 
     {"step": 750, "first": [471, 103], "difference": [44, 248], "given": [3, 2], "margin": [-0.12, 0.16]}
 
-The steps after step 750 see them, if the task can use them. So these lines belong to the run as its seed does: a run
-that is resumed reads them, and ends with the bits of one that was never stopped.
+The steps after step 750 train on them, if the task can. A resumed run reads them again, and so ends with the same bits
+as one that was never stopped.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ class Log:
 
     def __init__(self, path: Path, settings: Settings, step: int, peak: Any) -> None:
         """peak: the learning rate after warm-up, of each member if there are several."""
-        self.path, self.settings, self.peak, self.held, self.failed = path, settings, np.asarray(peak), None, set()
+        self.path, self.settings, self.peak, self.pending, self.failed = path, settings, np.asarray(peak), None, set()
         self.tracker, self.start = None, time.perf_counter()
         with files.disk_errors(path):
             path.touch()
@@ -53,27 +53,27 @@ class Log:
         self.bar.close()
 
     def hold(self, step: int, metrics: dict, validation: dict | None = None) -> None:
-        """Keep the metrics (device arrays) of the chunk that ends at a step."""
-        self.held = (step, metrics, validation)
+        """Keep the metrics (device arrays) of the chunk that ends at a step, for `flush`."""
+        self.pending = (step, metrics, validation)
 
     def flush(self) -> dict[str, Any]:
-        """Write the line held, with NaN for a member whose loss is not finite, and return it; {} if none is held.
+        """Write the pending line and return it; {} if there is none. A member whose loss is not finite has NaN.
 
         Raises UserError (exit NON_FINITE) if no member has a finite loss.
         """
-        if self.held is None:
+        if self.pending is None:
             return {}
-        (step, metrics, validation), self.held = self.held, None
+        (step, metrics, validation), self.pending = self.pending, None
         # Means over the steps of the chunk; a population keeps its axis of members.
         means = {name: np.mean(values, -1, np.float64) for name, values in jax.device_get(metrics).items()}
         record: dict[str, Any] = {"step": step} | _of_finite(means)
         rule = self.settings.optimizer
-        if rule.rule in optimizer.OWN and "learning_rate" not in record:  # which the step of a task may report
+        if rule.rule in optimizer.RULES and "learning_rate" not in record:  # a task's own step may report it
             record["learning_rate"] = np.asarray(_rate(step - 1, self.peak, rule, self.settings.training.steps))
         if validation is not None:
             validation = _of_finite(validation)
             record |= {f"validation_{name}": values for name, values in validation.items()}
-        self._say_what_failed(step, record["loss"])
+        self._report_failures(step, record["loss"])
         line = record | {"seconds": round(time.perf_counter() - self.start, 3)}
         files.append_record(self.path, line)
         if self.tracker:
@@ -85,12 +85,12 @@ class Log:
             progress.write(f"step {step:,}: {words}; saving")
         return record
 
-    def _say_what_failed(self, step: int, losses: np.ndarray) -> None:
+    def _report_failures(self, step: int, losses: np.ndarray) -> None:
         failed = {*np.flatnonzero(~np.isfinite(losses)).tolist()}
         if len(failed) == losses.size:
-            whose = "the loss" if losses.size == 1 else "every member's loss"
+            subject = "the loss" if losses.size == 1 else "every member's loss"
             raise UserError(
-                f"{whose} is not finite at step {step}: lower --learning_rate; the checkpoints before it are intact",
+                f"{subject} is not finite at step {step}: lower --learning_rate; the checkpoints before it are intact",
                 NON_FINITE,
             )
         for member in sorted(failed - self.failed):
@@ -106,7 +106,7 @@ def _of_finite(metrics: dict) -> dict[str, np.ndarray]:
 
 
 def _in_words(metrics: dict) -> str:
-    """Return the loss, and the share of exact terms where there are any, as means over the finite members."""
+    """Return the loss, and the share of exact terms if there is one, as text: means over the finite members."""
     words = [f"loss {finite_mean(metrics['loss']):.4f}"]
     if metrics.get("exact") is not None:
         words.append(f"exact {finite_mean(metrics['exact']):.2%}")
@@ -114,13 +114,13 @@ def _in_words(metrics: dict) -> str:
 
 
 def finite_mean(values: Any) -> float:
-    """Return the mean of the values that are finite; infinite if none is."""
+    """Return the mean of the finite values; infinity if there are none."""
     finite = np.ravel(values)[np.isfinite(np.ravel(values))]
     return float(np.mean(finite)) if finite.size else np.inf
 
 
 def diverged(records: list[dict]) -> list[dict[str, int]]:
-    """Return [{"member", "step"}] of the members of a population that are not finite at the end, and since when."""
+    """Return [{"member", "step"}] of the members whose loss is not finite at the end, with the first such step."""
     records = [record for record in records if "loss" in record]
     finite_NM = np.isfinite(np.array([record["loss"] for record in records], np.float64))
     if finite_NM.ndim < 2:
@@ -129,23 +129,23 @@ def diverged(records: list[dict]) -> list[dict[str, int]]:
     return [{"member": member, "step": records[n]["step"]} for member, n in enumerate(since) if n < len(records)]
 
 
-def who_diverged(found: list[dict[str, int]]) -> str:
-    """Return what `diverged` found as a sentence; empty if it is nothing."""
-    each = ", ".join(f"{one['member']} at step {one['step']:,}" for one in found)
-    return each and f"Diverged, and left out: member {each}."
+def diverged_sentence(members: list[dict[str, int]]) -> str:
+    """Return the result of `diverged` as a sentence; empty if no member diverged."""
+    listed = ", ".join(f"{member['member']} at step {member['step']:,}" for member in members)
+    return listed and f"Diverged, and left out: member {listed}."
 
 
 def stale(path: Path) -> int:
-    """Return the number of checkpoints since the best, by metrics.jsonl, so that a resumed run stops at the same."""
+    """Return the number of checkpoints since the best. It is read from metrics.jsonl, as a resumed run needs it."""
     scores = [finite_mean(score(record)) for record in read_metrics(path) if "validation_loss" in record]
     return len(scores) - 1 - int(np.argmin(scores)) if scores else 0
 
 
 def first_lost(records: list[dict], log_every: int, step: int) -> int | None:
-    """Return the first step up to `step` whose line of metrics.jsonl is missing or at a wrong place; None if none."""
+    """Return the first step up to `step` whose line of metrics.jsonl is missing or out of order, or None."""
     due = sorted({*range(log_every, step + 1, log_every), step} - {0})
     pairs = zip_longest(due, [record["step"] for record in records])
-    return next((wanted or found for wanted, found in pairs if wanted != found), None)
+    return next((expected or recorded for expected, recorded in pairs if expected != recorded), None)
 
 
 def read_metrics(path: str | Path) -> list[dict[str, Any]]:
@@ -162,14 +162,14 @@ def read_metrics(path: str | Path) -> list[dict[str, Any]]:
 
 
 def note_missed(path: Path, step: int, contexts: list[dict]) -> None:
-    """Append the contexts that the certificate of a step named, the worst first; they are dicts of the same numbers."""
+    """Append the contexts that the certificate of a step missed, the worst first; dicts with the same keys."""
     names = contexts[0] if contexts else ()
     record = {"step": step} | {name: [context[name] for context in contexts] for name in names}
     files.append_record(path / MISSED, record)
 
 
 def read_missed(path: Path) -> list[dict]:
-    """Return the records of a run's missed.jsonl; none without it. Raises UserError (exit CHECKPOINT) if damaged."""
+    """Return the records of a run's missed.jsonl; [] without it. Raises UserError (exit CHECKPOINT) if damaged."""
     return _records(path / MISSED) if (path / MISSED).exists() else []
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from apformer import __version__, files
 from apformer.errors import UserError
 
-OF_SHAPES = ("jax_enable_x64", "jax_default_prng_impl")  # which decide the types of what is saved, too
+OF_SHAPES = ("jax_enable_x64", "jax_default_prng_impl")  # these also decide the dtypes of saved arrays
 ENVIRONMENT = (*OF_SHAPES, "jax_threefry_partitionable", "jax_random_seed_offset")
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
@@ -25,25 +25,25 @@ def versions() -> dict[str, str]:
 
 
 def environment() -> dict[str, Any]:
-    """Return what decides the bits of a run besides its flags: options of JAX, which the environment sets."""
+    """Return the options of JAX that decide the bits of a run besides its flags; the environment sets them."""
     return {name: getattr(jax.config, name) for name in ENVIRONMENT}
 
 
 def require_environment(path: Path, names: Sequence[str] = ENVIRONMENT) -> None:
-    """Raise UserError (exit USAGE) that names a variable of the environment under which a run was trained otherwise."""
+    """Raise UserError (exit USAGE) for a variable of the environment that had another value in training."""
     file = path / "config.json"
     config: Any = files.read_json(file) if file.exists() else None
-    told = config["environment"] if files.has(config, {"environment": dict}) else {}
+    recorded = config["environment"] if files.has(config, {"environment": dict}) else {}
     for name, value in environment().items():
-        if name in names and told.get(name, value) != value:
+        if name in names and recorded.get(name, value) != value:
             raise UserError(
-                f"{path} was trained under {name.upper()}={told[name]}, and here it is {value}"
+                f"{path} was trained under {name.upper()}={recorded[name]}, and here it is {value}"
                 ": set this variable of the environment as it was"
             )
 
 
 def digest(params: Any) -> str:
-    """Return the sha256 of parameters."""
+    """Return the sha256 of the bytes of all parameters."""
     digest = hashlib.sha256()
     for leaf in jax.tree.leaves(jax.device_get(params)):
         digest.update(np.ascontiguousarray(leaf).tobytes())
@@ -51,7 +51,7 @@ def digest(params: Any) -> str:
 
 
 def surroundings(params: Any) -> dict[str, Any]:
-    """Return what floating-point results depend on."""
+    """Return the surroundings that floating-point results depend on: dtype, precision, device and versions."""
     device = jax.devices()[0]
     return {
         "dtype": ", ".join(sorted({str(leaf.dtype) for leaf in jax.tree.leaves(params)})),

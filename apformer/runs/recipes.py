@@ -1,7 +1,7 @@
 """Turn the flags of `apformer train` into the settings of a run.
 
-A recipe says where the flags start. It is a function of a task, whose arguments are the flags that decide others:
-`--digits` decides the window and the number of steps, `--context` the size of a table. They are read first.
+A recipe gives the defaults of all flags. It is a function of a task, whose arguments are the flags that decide other
+defaults: `--digits` decides the window and the number of steps, `--context` the size of a table. They are read first.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ PARTS = ("training", "model", "data", "options", "optimizer")
 
 
 def parse(args: list[str], program: str = PROGRAM) -> Settings:
-    """Return the settings that flags ask for.
+    """Return the settings of the flags.
 
     Args:
         args: Flags and their values.
@@ -38,7 +38,7 @@ def parse(args: list[str], program: str = PROGRAM) -> Settings:
     trackers.require(settings.training.log_to)
     init_from = tasks.load(settings.task).init_from
     folder = init_from(settings) and directory.named(init_from(settings))
-    if folder != init_from(start):  # the recipe has not read it, and would train a new model
+    if folder != init_from(start):  # the recipe ignored it, and would train a new model
         fault = f"--init_from is no flag of --recipe {start.training.recipe}"
         fitting = next(recipe for recipe, _, _ in _variants(start.task) if "init_from" in _arguments(recipe))
         raise UserError(f"{fault}: give --recipe {fitting}, or drop the flag")
@@ -49,37 +49,38 @@ def parse(args: list[str], program: str = PROGRAM) -> Settings:
 
 
 def _rounded(settings: Settings) -> Settings:
-    """Return the settings with save_every as a multiple of log_every, rounded up, which is said."""
+    """Return the settings with save_every rounded up to a multiple of log_every, with a line on standard error."""
     run = settings.training
     if min(run.save_every, run.log_every) < 1 or run.save_every % run.log_every == 0:
         return settings
-    several = run.save_every + -run.save_every % run.log_every
-    tell(f"--save_every is {several}, the next multiple of --log_every {run.log_every}")
-    return with_part(settings, "training", save_every=several)
+    rounded = run.save_every + -run.save_every % run.log_every
+    tell(f"--save_every is {rounded}, the next multiple of --log_every {run.log_every}")
+    return with_part(settings, "training", save_every=rounded)
 
 
-def _require_same_model(cfg: Any, theirs: Any, folder: str) -> None:
-    """Raise UserError (exit USAGE) that names a flag of the model which is another in a folder; dropout may be."""
+def _require_same_model(cfg: Any, source_cfg: Any, folder: str) -> None:
+    """Raise UserError (exit USAGE) for a flag that differs from the model in a folder; dropout may differ."""
     names = [name for name in vars(cfg) if name not in ("dropout", "attention_dropout", "position_options")]
-    source_run.require_same(cfg, theirs, names, folder)
-    if "position_options" in vars(cfg):  # of one class here, since --position is the same
-        source_run.require_same(cfg.position_options, theirs.position_options, vars(cfg.position_options), folder)
+    source_run.require_same(cfg, source_cfg, names, folder)
+    if "position_options" in vars(cfg):  # of one class, since --position is the same
+        options = cfg.position_options
+        source_run.require_same(options, source_cfg.position_options, vars(options), folder)
 
 
 def _start(args: list[str], program: str) -> Settings:
     """Return the settings that the recipe gives, before the other flags."""
-    known = tasks.recipes()
-    name = flags.cut(args, "recipe", f"one of {', '.join(known)}")[1] or Training.recipe
-    if name not in known:
+    recipes = tasks.recipes()
+    name = flags.cut(args, "recipe", f"one of {', '.join(recipes)}")[1] or Training.recipe
+    if name not in recipes:
         raise UserError(
-            f"--recipe {name} is none of {', '.join(known)}: give one of these, or install the package that brings it"
+            f"--recipe {name} is none of {', '.join(recipes)}: give one of these, or install the package that brings it"
         )
     arguments = [(p.name, p.annotation, p.default) for p in _arguments(name).values()]
-    given = vars(flags.first(dataclasses.make_dataclass("Arguments", arguments), args, program))
-    if given.get("init_from"):
-        given["init_from"] = directory.named(given["init_from"])  # runs/latest will lead to the run that begins
+    values = vars(flags.first(dataclasses.make_dataclass("Arguments", arguments), args, program))
+    if values.get("init_from"):
+        values["init_from"] = directory.named(values["init_from"])  # runs/latest will lead to the run that begins
     try:
-        return tasks.load(known[name]).RECIPES[name](**given)
+        return tasks.load(recipes[name]).RECIPES[name](**values)
     except ValueError as error:
         raise UserError(f"--{error}") from None
 
@@ -99,8 +100,8 @@ def _read(start: Settings, args: list[str], program: str) -> Settings:
     if len(architectures) > 1:
         from tyro.conf import arg
 
-        said = arg(help="Kind of model: model, the decoder-only transformer, or recurrent. The recipe decides it.")
-        fields.append(("architecture", Annotated[Literal[architectures], said], start.architecture))
+        explained = arg(help="Kind of model: model, the decoder-only transformer, or recurrent. The recipe decides it.")
+        fields.append(("architecture", Annotated[Literal[architectures], explained], start.architecture))
     try:
         kind = dataclasses.make_dataclass("Settings", fields, frozen=True)
         parsed = flags.parse(kind, args, program, _description(start.training.recipe))
@@ -108,7 +109,7 @@ def _read(start: Settings, args: list[str], program: str) -> Settings:
         raise UserError(_what_fits(str(error), start)) from None
     if len(architectures) > 1 and parsed.architecture != start.architecture:
         wrong = f"--architecture {parsed.architecture} does not fit --recipe {start.training.recipe}"
-        fitting = next(name for name, _, found in _variants(start.task) if found.architecture == parsed.architecture)
+        fitting = next(name for name, _, other in _variants(start.task) if other.architecture == parsed.architecture)
         raise UserError(f"{wrong}, which trains a {start.architecture}: give --recipe {fitting}")
     return Settings(start.task, start.architecture, **{name: getattr(parsed, name) for name in PARTS})
 
@@ -116,9 +117,9 @@ def _read(start: Settings, args: list[str], program: str) -> Settings:
 def _description(chosen: str) -> str:
     """Return the first lines of `apformer train --help`: the recipes there are."""
     lines = [f"Train a model. These are the flags of --recipe {chosen}; the recipes are:", ""]
-    known = tasks.recipes()
-    for recipe in sorted(known, key=lambda recipe: known[recipe] != known[Training.recipe]):
-        says = inspect.getdoc(tasks.load(known[recipe]).RECIPES[recipe]) or ""  # under `python -OO` there is none
+    recipes = tasks.recipes()
+    for recipe in sorted(recipes, key=lambda recipe: recipes[recipe] != recipes[Training.recipe]):
+        says = inspect.getdoc(tasks.load(recipes[recipe]).RECIPES[recipe]) or ""  # under `python -OO` there is none
         lines.append(f"  {recipe:14}{says.partition(chr(10))[0]}".rstrip())
     return "\n".join(lines)
 
@@ -127,13 +128,13 @@ def _with_position(cfg: Any, args: list[str]) -> Any:
     """Return the model's Config with the position scheme that the flags name."""
     _, chosen = flags.cut(args, "position", "a position scheme")
     if chosen not in (None, cfg.position):
-        with suppress(ValueError):  # of a scheme that there is not, which is refused with all others
+        with suppress(ValueError):  # an unknown scheme is refused later, with all other flags
             return dataclasses.replace(cfg, position=chosen, position_options=None)
     return cfg
 
 
 def _with_warmup(settings: Settings, args: list[str]) -> Settings:
-    """Return the settings with a shorter warm-up where a run ends before that of its recipe, unless a flag gave it."""
+    """Return the settings with a shorter warm-up if the run ends before its recipe's, and no flag sets it."""
     steps, rule = settings.training.steps, settings.optimizer
     if rule.warmup_steps < steps or flags.cut(args, "warmup_steps", "a number")[1] is not None:
         return settings
@@ -141,9 +142,9 @@ def _with_warmup(settings: Settings, args: list[str]) -> Settings:
 
 
 def _variants(task: str) -> Iterator[tuple[str, str, Settings]]:
-    """Yield (recipe, the words after its name, its settings): those of the task first, then the usual one."""
-    known = tasks.recipes().items()
-    for recipe, other in sorted(known, key=lambda item: (item[1] != task, item[0] != Training.recipe)):
+    """Yield (recipe, other flags, its settings): recipes of the task first, the default recipe first among equals."""
+    items = tasks.recipes().items()
+    for recipe, other in sorted(items, key=lambda item: (item[1] != task, item[0] != Training.recipe)):
         make = tasks.load(other).RECIPES[recipe]
         yield recipe, "", make()
         if "architecture" in _arguments(recipe):
@@ -152,7 +153,7 @@ def _variants(task: str) -> Iterator[tuple[str, str, Settings]]:
 
 
 def _what_fits(sentence: str, settings: Settings) -> str:
-    """Complete a sentence about flags that cannot be, by the recipe of a flag that is lacking."""
+    """Return the sentence about a wrong flag in terms of recipes: which recipe has an unknown flag."""
     unknown = re.match(r"unrecognized options: --([\w-]+)", sentence)
     if unknown:
         name = unknown[1].replace("-", "_")

@@ -52,10 +52,10 @@ class Run(NamedTuple):
 
 
 def load(run: str | Path | None = None, member: int | None = None, step: int | None = None) -> Run:
-    """Return the Run in a directory, given as a path or a string; the latest run if not given.
+    """Return the Run in a directory.
 
-    member: that of a population; the best on validation if not given. step: a saved step; the best if not given.
-    Raises UserError that names what is missing or damaged.
+    run: the directory; None for the latest run. member: number of a member of a population; None for the best on
+    validation rows. step: a saved step; None for the best. Raises UserError that names what is missing or damaged.
     """
     process.keep_programs()
     path = directory.find(run)
@@ -66,30 +66,30 @@ def load(run: str | Path | None = None, member: int | None = None, step: int | N
 
 
 def bind_run(settings: Settings, params: Any) -> Model:
-    """Return the Model of the settings of a run with these parameters, on all devices."""
+    """Bind parameters to the model functions of a run, on all devices."""
     return bind(architecture_of(settings), params, settings.model, devices.mesh())
 
 
 def load_rows(path: Path) -> Any:
-    """Return the rows of a run. Raises UserError (exit DATA) if the dataset is not the one it was trained on."""
+    """Return the rows of a run. Raises UserError (exit DATA) if its dataset has changed since training."""
     settings, config = load_settings(path), files.read_json(path / "config.json")
     task, folders = tasks.load(settings.task), config.get("directory")
     if type(folders) is list:
-        parts = {name: _found(getattr(settings, name), path, folders) for name in ("data", "options")}
+        parts = {name: _resolved(getattr(settings, name), path, folders) for name in ("data", "options")}
         settings = replace(settings, **parts)
     _, rows = task.load(task.kept(settings, path))
-    found, told = task.describe(settings, rows), config.get("data")
-    if not files.has(told, {"source": str}) or found | {"source": told["source"]} != told:
-        raise UserError(f"{found['source']} has changed since {path} was trained on it: restore it", DATA)
+    data, recorded = task.describe(settings, rows), config.get("data")
+    if not files.has(recorded, {"source": str}) or data | {"source": recorded["source"]} != recorded:
+        raise UserError(f"{data['source']} has changed since {path} was trained on it: restore it", DATA)
     return rows
 
 
-def _found(part: Any, path: Path, folders: list[str]) -> Any:
-    """Return a part of the settings whose relative paths are also looked for where the run was begun."""
+def _resolved(part: Any, path: Path, folders: list[str]) -> Any:
+    """Return a part of the settings with relative paths that exist, here or from the directory where the run began."""
 
-    def find(each: str) -> str:
-        places = (each, *(path / str(folder) / each for folder in folders))
-        return str(next(filter(os.path.exists, places), each))
+    def find(name: str) -> str:
+        places = (name, *(path / str(folder) / name for folder in folders))
+        return str(next(filter(os.path.exists, places), name))
 
     paths = [field.name for field in fields(part) if flags.is_path(field.type)]
     return replace(part, **{name: jax.tree.map(find, getattr(part, name)) for name in paths})
@@ -98,11 +98,12 @@ def _found(part: Any, path: Path, folders: list[str]) -> Any:
 def load_params(
     path: Path, settings: Settings, member: int | None = None, step: int | None = None, merged: bool = True
 ) -> tuple[Any, int, int]:
-    """Return (params of one model, step, member) from a saved step of a run; if not given the best, or else the newest.
+    """Return (params of one model, step, member) from a checkpoint of a run.
 
-    merged: whether adapters are merged into their base. If not, what the state holds is given, base and adapters.
-    With training.average above 1 the model is the mean of the newest checkpoints, all of one member.
-    Raises UserError: USAGE for a member that the run does not have, NON_FINITE for one that training has spoilt.
+    member: None for the best. step: None for the best, or the newest if none has a score. merged: whether adapters are
+    merged into their base; if not, params has both, as the state does. With training.average above 1 and without a
+    step, params is the mean of the newest checkpoints.
+    Raises UserError: USAGE for a member that the run does not have, NON_FINITE for one whose parameters are not finite.
     """
     provenance.require_environment(path, provenance.OF_SHAPES)
     members, folder = settings.training.members, path / "checkpoints"
@@ -110,9 +111,9 @@ def load_params(
         raise UserError(f"--member {member} is out of range: {path} has members 0 to {members - 1}")
     steps: Sequence[int | None] = [step]
     if step is None:
-        facts, several = selection.read_all(folder), settings.training.average
-        # None for the newest, where no step was saved on schedule.
-        steps = [selection.best(facts)] if several == 1 else selection.scheduled(facts)[-several:] or [None]
+        facts, average = selection.read_all(folder), settings.training.average
+        # [None] stands for the newest, if no step was saved on schedule.
+        steps = [selection.best(facts)] if average == 1 else selection.scheduled(facts)[-average:] or [None]
     abstract = abstract_state(settings)
 
     def params_of(state: TrainState) -> Any:
@@ -130,9 +131,9 @@ def load_params(
 
 
 def load_result(path: Path, settings: Settings, name: str, command: str) -> tuple[dict[str, Any], Any]:
-    """Return what a file says of a run, such as certificate.json, and the parameters of one model that it is of.
+    """Return the content of a result file, such as certificate.json, and the parameters that it was measured on.
 
-    They are those of the step that it names, or the mean that a run with training.average above 1 is read as.
+    These are of the step that the file names, or with training.average above 1 the mean of the newest checkpoints.
 
     Args:
         path: Directory of the run.
@@ -143,25 +144,25 @@ def load_result(path: Path, settings: Settings, name: str, command: str) -> tupl
     Raises:
         UserError: Exit code CHECKPOINT, if the file is damaged or of another version, or those parameters are gone.
     """
-    told, wanted = {}, {"model": asdict(settings.model), "data": asdict(settings.data), "format": FORMAT}
-    wanted = files.plain(wanted) if name == "certificate.json" else {}
+    result, expected = {}, {"model": asdict(settings.model), "data": asdict(settings.data), "format": FORMAT}
+    expected = files.plain(expected) if name == "certificate.json" else {}
     with suppress(UserError):
-        told = files.read_json(path / name)
+        result = files.read_json(path / name)
     fault = "damaged or of another version"
-    if files.has(told, {"step": int, "member": int, "parameters_sha256": str}) and told | wanted == told:
-        fault = f"of other parameters than those of step {told['step']}"
+    if files.has(result, {"step": int, "member": int, "parameters_sha256": str}) and result | expected == result:
+        fault = f"of other parameters than those of step {result['step']}"
         try:
-            for step in (told["step"], None)[: settings.training.average]:  # None: of the mean
-                params, _, _ = load_params(path, settings, told["member"], step)
-                if digest(params) == told["parameters_sha256"]:
-                    return told, params
+            for step in (result["step"], None)[: settings.training.average]:  # None: the mean
+                params, _, _ = load_params(path, settings, result["member"], step)
+                if digest(params) == result["parameters_sha256"]:
+                    return result, params
         except UserError as error:
             fault = f"of a checkpoint that is not sound ({error})"
     raise UserError(f"{path / name} is {fault}: run {typed(command, path)}", CHECKPOINT)
 
 
 def _choose(path: Path, step: int, members: int, member: int | None) -> int:
-    """Return the member of the lowest score at a step, or `member`. Raises UserError if it is not finite."""
+    """Return `member`, or with None that of the lowest score at a step. Raises UserError if it is not finite."""
     if members == 1:
         return 0
     scores_M = selection.member_scores(path / "checkpoints", step)

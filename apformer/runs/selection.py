@@ -25,7 +25,7 @@ from apformer.files import disk_errors, has, parse_json
 FILE = Path("facts", "facts.json")  # of a checkpoint
 EARLIER = Path("MANIFEST.json")  # the same in a checkpoint of apformer 0.3
 REMOVED = "removed"  # the folder of the checkpoints that are about to be removed
-PROVEN = -1.0  # the score of a checkpoint with which training ended because it is certified: the least there is
+PROVEN = -1.0  # score of a checkpoint that ended training because it is certified; sorts first
 _STEP = "(?:0|[1-9][0-9]*)"
 
 
@@ -33,8 +33,8 @@ _STEP = "(?:0|[1-9][0-9]*)"
 class Facts:
     """Facts of a checkpoint, besides its arrays.
 
-    scores: of each member; lower is better, None where one is not finite. tree: {name: dtype and shape}. keys: {name:
-    generator} of the arrays that are random keys.
+    scores: one for each member; lower is better, None if it is not finite. tree: {name: dtype and shape} of the arrays.
+    keys: {name: generator} of the random keys.
     """
 
     step: int
@@ -64,10 +64,10 @@ def read_facts(path: Path) -> Facts:
     file, kinds = file_of(path), {field.name: field.type for field in fields(Facts)}
     with suppress(ValueError):
         with disk_errors(path, "read"):
-            told = parse_json(file.read_bytes() if file.exists() else b"")
-        if has(told, kinds) and told.pop("sha256", None) == _digest(told) and told["step"] == int(path.name):
-            if {*map(type, told["scores"])} <= {float, type(None)}:
-                return Facts(**{name: told[name] for name in kinds})
+            saved = parse_json(file.read_bytes() if file.exists() else b"")
+        if has(saved, kinds) and saved.pop("sha256", None) == _digest(saved) and saved["step"] == int(path.name):
+            if all(score is None or type(score) is float for score in saved["scores"]):
+                return Facts(**{name: saved[name] for name in kinds})
     raise Damaged(f"{file.name} is not as it was written")
 
 
@@ -76,19 +76,19 @@ def _digest(facts: dict[str, Any]) -> str:
 
 
 def steps(folder: str | Path) -> list[int]:
-    """Return the steps of the checkpoints of a folder, ascending; also of those that turn out to be damaged."""
+    """Return the steps of the checkpoints in a folder, ascending, damaged ones included."""
     return sorted(int(path.name) for path in Path(folder).glob("[0-9]*") if re.fullmatch(_STEP, path.name))
 
 
 def refuse(path: Path, damage: Damaged) -> NoReturn:
-    """Raise UserError (exit CHECKPOINT) that names a damaged checkpoint, and how to go on without it."""
+    """Raise UserError (exit CHECKPOINT) that names a damaged checkpoint and the remedy."""
     use = f"{typed('resume', path.parent.parent)} sets it aside and goes on from the newest that is sound, or "
     remedy = use * (len(steps(path.parent)) > 1) + "restore it from a copy"
     raise UserError(f"{path} is damaged ({damage}): {remedy}", CHECKPOINT)
 
 
 def set_aside(path: Path, damage: Damaged) -> None:
-    """Rename a damaged checkpoint so that it no longer counts, and say so on standard error."""
+    """Rename a damaged checkpoint to `<step>.corrupt`, with a line on standard error."""
     aside = path.with_suffix(".corrupt")
     with disk_errors(path):
         shutil.rmtree(aside, ignore_errors=True)
@@ -96,17 +96,17 @@ def set_aside(path: Path, damage: Damaged) -> None:
     tell(f"{path} is damaged ({damage}): renamed to {aside.name}")
 
 
-def read_all(folder: str | Path, meet: Callable[[Path, Damaged], None] = refuse) -> dict[int, Facts]:
-    """Return {step: facts}, ascending. A damaged one, which may have been the best, is refused or set aside: `meet`."""
-    found = {}
+def read_all(folder: str | Path, on_damage: Callable[[Path, Damaged], None] = refuse) -> dict[int, Facts]:
+    """Return {step: facts}, ascending. on_damage: called for each damaged checkpoint, `refuse` or `set_aside`."""
+    facts = {}
     for step in steps(folder):
         path = Path(folder) / str(step)
         try:
-            found[step] = read_facts(path)
+            facts[step] = read_facts(path)
         except Damaged as damage:
-            if path.exists():  # and was not removed just now by the process that trains
-                meet(path, damage)
-    return found
+            if path.exists():  # unless the process that trains has just removed it
+                on_damage(path, damage)
+    return facts
 
 
 def scheduled(facts: dict[int, Facts]) -> list[int]:
@@ -115,7 +115,7 @@ def scheduled(facts: dict[int, Facts]) -> list[int]:
 
 
 def best(facts: dict[int, Facts]) -> int | None:
-    """Return the step of the lowest mean score of its finite members, the newest of equals; None without a score."""
+    """Return the step with the lowest mean score over finite members, the newest of equals; None without scores."""
     means = {}
     for step in scheduled(facts):
         finite = [score for score in facts[step].scores if score is not None]
@@ -125,13 +125,13 @@ def best(facts: dict[int, Facts]) -> int | None:
 
 
 def member_scores(folder: str | Path, step: int) -> np.ndarray:
-    """Return the scores of a saved step, a number for each member; NaN where one is not finite."""
+    """Return the scores of a saved step, (M,); NaN for a member that is not finite."""
     return np.array(read_facts(Path(folder) / str(step)).scores, np.float64)
 
 
 def remove(folder: Path, step: int) -> None:
     """Remove the checkpoint of a step, if it is there."""
-    # In the folder of removals it no longer counts, so a crash half way through does no harm.
+    # First move it to the folder of removals: then a crash half way through does no harm.
     with disk_errors(folder):
         (folder / REMOVED).mkdir(exist_ok=True)
         (folder / str(step)).rename(folder / REMOVED / str(step))
@@ -139,27 +139,27 @@ def remove(folder: Path, step: int) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what removals and interrupted saves left."""
+    """Remove the leftovers of removals and interrupted saves."""
     for path in (folder / REMOVED, *folder.glob("[0-9]*tmp*")):
         shutil.rmtree(path, ignore_errors=True)
 
 
 def again(run_dir: Path, step: int) -> str:
-    """Return the remedy for a step that is damaged or missing: to train from the one before."""
+    """Return the remedy for a damaged or missing step: to resume from the saved step before it."""
     before = [saved for saved in steps(run_dir / "checkpoints") if saved < step]
     remedy = f"{typed('resume', run_dir, '--step', before[-1])} trains again from there, or " if before else ""
     return f"{remedy}restore it from a copy"
 
 
 def score(record: dict[str, Any]) -> np.ndarray:
-    """Return the number that the best checkpoint and the best member have the least of: wrong terms, then loss.
+    """Return the score of a checkpoint or of each member, lower is better: the share of wrong terms, then the loss.
 
-    Not loss alone: on a small file it rises as the first two terms are memorised, while the rule is still learned. Of a
-    text, where nothing is right or wrong, loss alone.
+    Not the loss alone: on a small file it rises as the first two terms are memorised, while the rule is still learned.
+    For a text, where nothing is right or wrong, it is the loss alone.
 
     Args:
-        record: Line of metrics.jsonl with `validation_loss`: numbers or arrays; None, of a member that is not finite,
-            becomes NaN.
+        record: Line of metrics.jsonl with `validation_loss`: numbers or arrays; None, for a member that is not
+            finite, becomes NaN.
     """
     loss, exact = (np.asarray(record.get(f"validation_{name}"), np.float64) for name in ("loss", "exact"))
     return loss if "validation_exact" not in record else 1.0 - exact + 1e-4 * loss

@@ -1,6 +1,6 @@
 """Turn settings into `config.json`, and back: the task and the architecture by name, the flags part by part.
 
-Settings that no run can follow, whatever its task, are refused.
+`check` refuses settings that no run can follow.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from apformer.optimizer import Config as Optimizer
 from apformer.plugins import Fault
 from apformer.settings import Settings, Training, architecture_of, load_architecture, model_from, part_from
 
-EARLIER = {  # flags of apformer 0.3 that are gone, and what is left of each
+EARLIER = {  # removed flags of apformer 0.3, and the only value that is still supported
     "weighting": "softmax",
     "feedforward_bias": True,
     "norm_bias": True,
@@ -26,7 +26,7 @@ EARLIER = {  # flags of apformer 0.3 that are gone, and what is left of each
 
 WHOLE, FROM_ZERO = (1, 2**31, "1 to 2147483647"), (0, 2**31, "0 to 2147483647")
 SHARE, ABOVE_ZERO = (0, 1, "at least 0 and less than 1"), math.ulp(0)
-RANGES = {  # of training and optimizer: least, the end that is too large, and what fits
+RANGES = {  # of training and optimizer: (least, end, which is excluded, the range in words)
     **dict.fromkeys(("steps", "batch_size", "accumulate", "members", "log_every", "save_every"), WHOLE),
     **dict.fromkeys(("keep", "average", "muon_every"), WHOLE),
     **dict.fromkeys(("patience", "warmup_steps"), FROM_ZERO),
@@ -56,19 +56,19 @@ def from_dict(config: dict, source: Path) -> Settings:
         task, architecture = tasks.load(config["task"]), load_architecture(config["architecture"])
         parts = config["flags"]
         if config["architecture"] not in task.ARCHITECTURES:
-            known = ", ".join(task.ARCHITECTURES)
-            raise ValueError(f"architecture {config['architecture']} is none of {known}")
+            names = ", ".join(task.ARCHITECTURES)
+            raise ValueError(f"architecture {config['architecture']} is none of {names}")
         settings = Settings(
             config["task"],
             config["architecture"],
             part_from(Training, parts["training"]),
-            model_from(config["architecture"], _of_now(architecture.Config, parts["model"])),
+            model_from(config["architecture"], _without_earlier(architecture.Config, parts["model"])),
             part_from(task.Config, parts["data"]),
             part_from(task.Options, parts["options"]),
-            part_from(Optimizer, _of_now(Optimizer, parts["optimizer"])),
+            part_from(Optimizer, _without_earlier(Optimizer, parts["optimizer"])),
         )
         check(settings)
-    except Fault as error:  # such as a run of a package that is not installed
+    except Fault as error:  # such as the task of a package that is not installed
         raise UserError(f"{source}: {error}", error.exit_code) from None
     except (KeyError, TypeError, ValueError, AttributeError, UserError) as error:
         sentence = f"{source} is damaged or of another version of apformer ({error}): restore it, or train anew"
@@ -76,10 +76,10 @@ def from_dict(config: dict, source: Path) -> Settings:
     return settings
 
 
-def _of_now(kind: type, values: dict[str, Any]) -> dict[str, Any]:
-    """Return the values of a part without the flags that apformer 0.3 had, where they ask for what there is."""
-    known = {field.name for field in dataclasses.fields(kind)}
-    return {name: value for name, value in values.items() if name in known or EARLIER.get(name) != value}
+def _without_earlier(kind: type, values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of a part without the removed flags of apformer 0.3 that have a supported value."""
+    names = {field.name for field in dataclasses.fields(kind)}
+    return {name: value for name, value in values.items() if name in names or EARLIER.get(name) != value}
 
 
 def read(path: Path) -> Settings:

@@ -56,7 +56,7 @@ def test_every_training_step_is_lowered(settings, tmp_path):
     settings, rows = loaded(settings, tmp_path, members=2, member_mode="vmap", compute_dtype="bfloat16")
     state = fit.abstract_state(settings)
     train_rows = jax.eval_shape(lambda: tasks.load(settings.task).train_rows(rows))
-    program = fit._program(settings)
+    program = fit._compiled_settings(settings)
     lower(lambda state, rows: fit.run_steps(state, rows, program, 2), state, train_rows)
 
 

@@ -337,6 +337,6 @@ def test_where_programs_are_kept(tmp_path, monkeypatch, capsys):
         assert process.keep_programs("~nobody-at-all/x").startswith(str(tmp_path / "~nobody-at-all" / "x"))
     finally:
         jax.config.update("jax_compilation_cache_dir", before)
-        process._kept.clear()
+        process._programs_before.clear()
     assert said.startswith(f"cannot keep compiled programs in {tmp_path}") and said.count("\n") == 1
     assert f"with --compilation_cache or {process.CACHE}" in said

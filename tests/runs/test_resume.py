@@ -299,7 +299,7 @@ def test_a_member_has_diverged_that_is_not_finite_from_a_step_on():
     losses = {2: [None, 1.0, 1.0], 4: [1.0, None, 1.0], 6: [1.0, None, None], 8: [1.0, None, 2.0]}
     found = metrics.diverged([{"step": step, "loss": loss} for step, loss in losses.items()])
     assert found == [{"member": 1, "step": 4}]
-    assert metrics.who_diverged(found) == "Diverged, and left out: member 1 at step 4."
+    assert metrics.diverged_sentence(found) == "Diverged, and left out: member 1 at step 4."
     assert metrics.diverged([{"step": 2, "loss": None}]) == []
 
 

@@ -5,7 +5,7 @@ The file defines `Scheme`, a frozen dataclass of the scheme's options, with thos
     embed(param, x_BTD, positions_BT, max_len) -> x_BTD       add to the embeddings
     rotate(x_BTHK, positions_BT) -> x_BTHK                    rotate queries or keys
     bias(param, positions_BT, positions_BS, cfg, dtype)       add to the scores, (B, H, T, S); cfg: of the model
-    reach(window) -> int | None                               tokens back that one layer sees, if by offsets alone
+    reach(window) -> int | None                               tokens back that one layer sees, if all is by offsets
     max_tokens(max_len) -> int | None                         longest row
 
 param(name, initializer, shape) makes a parameter, which does not decay. A key in a cache keeps its position.
@@ -26,12 +26,12 @@ def rotate(scheme: Any, x_BTHK: Array, positions_BT: Array) -> Array:
 
 
 def window_reach(scheme: Any, window: int | None) -> int | None:
-    """Return the tokens back that one layer sees within a window: the method `reach` of a scheme of offsets alone."""
+    """Return how many tokens back one layer sees: the method `reach` of a scheme that depends on offsets alone."""
     return None if window is None else window - 1
 
 
 class Part(nn.Module):
-    """method(param, *args) of a scheme, with the method "embed" or "bias"; `otherwise` of a scheme without it."""
+    """The method "embed" or "bias" of a scheme with its parameters. Without that method it returns `otherwise`."""
 
     scheme: Any
     method: str

@@ -11,7 +11,7 @@ from apformer.layers.position import Param, window_reach
 
 @dataclass(frozen=True)
 class Scheme:
-    """Each head prefers what is near, some heads more than others."""
+    """A bias towards near keys, of another strength in each head."""
 
     def bias(self, param: Param, positions_BT: Array, positions_BS: Array, cfg: Any, dtype: Any) -> Array:
         slopes_H = 2.0 ** (-8.0 * jnp.arange(1, cfg.n_heads + 1, dtype=dtype) / cfg.n_heads)

@@ -1,8 +1,8 @@
 """score(t, s) += f_h(psi(p_t - p_s) / psi(max(L, p_t))), psi(x) = log(c x + 1): FIRE (Li et al. 2023, 2310.04418).
 
-f is a small network from one number to one for each head, and c and L are learned. Dividing by what the query's own
-position gives keeps the input of f within 0 .. 1, so that rows longer than those of training bring nothing new to f.
-Below the threshold L the divisor stands still: else a short row would look like a whole long one.
+f is a small network from one number to one for each head, and c and L are learned. The divisor keeps the input of f
+within 0 .. 1, so that rows longer than those of training give f no new inputs. For queries at positions below L it is
+constant: otherwise a short row would look like a long one.
 """
 
 import math
@@ -19,7 +19,7 @@ from apformer.layers.position import Param
 
 @dataclass(frozen=True)
 class Scheme:
-    """A learned function of the distance, as a share of how far the query stands from the beginning."""
+    """A learned function of the distance to the key, as a share of the query's position."""
 
     bias_width: int = 32
     """Width of the inner layer of the function."""
@@ -38,7 +38,7 @@ class Scheme:
             param(name, initial, shape).astype(dtype)
             for name, initial, shape in (
                 ("c", nn.initializers.constant(0.1), ()),
-                ("multiplier", nn.initializers.ones, ()),  # of L, whose own size no optimizer step would move
+                ("multiplier", nn.initializers.ones, ()),  # of L, which itself is too large for optimizer steps to move
                 ("up", nn.initializers.normal(1.0), (width,)),
                 ("up_bias", _around_zero, (width,)),
                 ("down", nn.initializers.normal(width**-0.5), (width, cfg.n_heads)),
@@ -54,5 +54,5 @@ class Scheme:
 
 
 def _around_zero(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
-    """Spread the bends of f over 0 .. 1; with biases of 0 it would begin as a straight line."""
+    """Return biases that spread the kinks of f over 0 .. 1; with biases of 0, f would begin as a straight line."""
     return jax.random.uniform(key, shape, dtype, -1.0, 1.0)

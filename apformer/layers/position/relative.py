@@ -1,4 +1,4 @@
-"""score(t, s) += table[h, t - s]: a free number for each head and offset, the last one for all offsets beyond.
+"""score(t, s) += table[h, t - s]: a learned number for each head and offset, the last one for all larger offsets.
 
 Shaw et al. 2018 and Raffel et al. 2020, without buckets. The table has one offset for each place of the window, or
 max_len offsets where there is no window.
@@ -28,11 +28,11 @@ class Scheme:
 
 
 def one_offset_each(key: Array, shape_HO: tuple[int, int], dtype: Any = jnp.float32) -> Array:
-    """Return a table with which head h reads mostly offset h + 1.
+    """Return a table with which head h attends mostly to offset h + 1.
 
     From zero all heads start alike and read every offset, and arithmetic is learned several times more slowly. From
     random numbers, perhaps no head starts near an offset that is needed (experiments/README.md).
     """
     n_heads, offsets = shape_HO
-    own_HO = jax.nn.one_hot((jnp.arange(n_heads) + 1) % offsets, offsets, dtype=dtype)
-    return 3.0 * own_HO + 0.3 * jax.random.normal(key, shape_HO, dtype)
+    peak_HO = jax.nn.one_hot((jnp.arange(n_heads) + 1) % offsets, offsets, dtype=dtype)
+    return 3.0 * peak_HO + 0.3 * jax.random.normal(key, shape_HO, dtype)
