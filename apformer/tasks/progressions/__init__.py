@@ -6,7 +6,15 @@ The first two terms fix a progression, so every later term can be predicted. Row
 text file. `rows` is None in the one case, {split: Progressions} in the other.
 """
 
-from apformer.tasks.defaults import feed, files, init_from, initial_params, kept, make_optimizer, whole
+from apformer.tasks.defaults import (
+    feed,
+    files,
+    init_from,
+    initial_params,
+    make_optimizer,
+    model_params,
+    stored_settings,
+)
 from apformer.tasks.progressions.continuation import example, predict
 from apformer.tasks.progressions.evaluation import evaluate
 from apformer.tasks.progressions.generator import Config

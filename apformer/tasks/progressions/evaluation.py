@@ -111,7 +111,7 @@ def _batches(
     if not len(row_B):
         return
     terms_B = np.maximum(rows.terms_B[row_B], 3)
-    width_J = np.array(buckets.widths(*np.unique(terms_B, return_counts=True), each=COMPILATION / (digits + 1)))
+    width_J = np.array(buckets.widths(*np.unique(terms_B, return_counts=True), width_cost=COMPILATION / (digits + 1)))
     padded_B = width_J[np.searchsorted(width_J, terms_B)]
     for fresh_B, of_batch_B, terms in buckets.batches(padded_B, batch_tokens // (digits + 1)):
         some = Progressions(*(column_B[row_B[of_batch_B]] for column_B in rows))

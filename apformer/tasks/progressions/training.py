@@ -16,7 +16,7 @@ from apformer.flags import require
 from apformer.settings import Settings, architecture_of, training_apply
 from apformer.tasks import Loss, LossAndMetrics
 from apformer.tasks.batch import Batch
-from apformer.tasks.defaults import computed
+from apformer.tasks.defaults import cast_params
 from apformer.tasks.hard_rows import TEST_KEY, VALIDATION_KEY, VALIDATION_ROWS, hardest, mined_rows
 from apformer.tasks.progressions import bayes, crops, first_two_terms, generator, options, text_file
 from apformer.tasks.progressions.generator import Progressions
@@ -212,7 +212,7 @@ def make_loss(settings: Settings) -> Loss:
         return {"loss": cross_entropy(logits_BTV, batch), "exact": matches}
 
     def loss_fn(params: Any, step: Step, key: jax.Array | None) -> LossAndMetrics:
-        params = computed(params, settings)
+        params = cast_params(params, settings)
         predict = partial(apply, params, cfg=settings.model)
         if key is None:
             metrics = measure(predict(step.rows.tokens_BT[:, :-1]), step.rows)

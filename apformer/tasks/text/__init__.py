@@ -19,14 +19,14 @@ from apformer.tasks.text.training import (
     feed,
     files,
     initial_params,
-    kept,
     load,
     make_loss,
     make_optimizer,
+    model_params,
     sample,
+    stored_settings,
     train_rows,
     validation,
-    whole,
 )
 
 ARCHITECTURES = ("model", "recurrent")

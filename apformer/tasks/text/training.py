@@ -114,7 +114,7 @@ def _rows(cfg: corpus.Config, found: shards.Prepared) -> dict:
     return found._asdict()
 
 
-def kept(settings: Settings, path: Path) -> Settings:
+def stored_settings(settings: Settings, path: Path) -> Settings:
     """Return the settings with the tokenizer that the run at `path` keeps, unless it is learned from the text.
 
     So no other file is needed than the text.
@@ -196,19 +196,19 @@ def validation(settings: Settings, rows: dict) -> Batch:
     return Batch(*(leaf.reshape(batches, size, -1) for leaf in found))
 
 
-def initial_params(key: jax.Array, settings: Settings, given: Any = None) -> Any:
+def initial_params(key: jax.Array, settings: Settings, loaded: Any = None) -> Any:
     """Return the parameters of the state: those of the model, or {"base": these, "adapters": their factors}.
 
     The base is in the state although no step changes it: so a checkpoint is the whole of the run, verified byte for
     byte, and the folder that the model came from may be moved. It takes a third of what training all weights keeps.
     """
-    base, options = defaults.initial_params(key, settings, given), settings.options
+    base, options = defaults.initial_params(key, settings, loaded), settings.options
     if not options.lora_rank:
         return base
     return {"base": base, "adapters": lora.init(jax.random.fold_in(key, 1), base, options.lora_rank, options.lora_on)}
 
 
-def whole(params: Any, settings: Settings) -> Any:
+def model_params(params: Any, settings: Settings) -> Any:
     """Return the parameters of the model: those of the state, its adapters merged, which alone have a gradient."""
     options = settings.options
     if not options.lora_rank:
@@ -237,7 +237,7 @@ def make_loss(settings: Settings) -> Loss:
     wants_key = architecture_of(settings).wants_key(settings.model)
 
     def loss_fn(params: Any, batch: Batch, key: jax.Array | None) -> LossAndMetrics:
-        params = defaults.computed(params, settings)
+        params = defaults.cast_params(params, settings)
         if key is None:
             mean = validation_nats(params, batch, settings).sum() / batch.weights_BT[..., 1:].sum()
             return mean, {"loss": mean}

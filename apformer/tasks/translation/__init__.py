@@ -4,7 +4,7 @@
 each side}.
 """
 
-from apformer.tasks.defaults import feed, floor, init_from, initial_params, make_optimizer, whole
+from apformer.tasks.defaults import feed, floor, init_from, initial_params, make_optimizer, model_params
 from apformer.tasks.translation.corpus import Config, Options
 from apformer.tasks.translation.evaluation import evaluate
 from apformer.tasks.translation.page_data import EVALUATION, page
@@ -16,10 +16,10 @@ from apformer.tasks.translation.training import (
     describe,
     example,
     files,
-    kept,
     load,
     make_loss,
     sample,
+    stored_settings,
     train_rows,
     validation,
 )

@@ -20,7 +20,7 @@ from apformer.decoding import buckets
 from apformer.errors import DATA, UserError, tell
 from apformer.flags import require, require_whole
 from apformer.settings import Settings, training_apply, with_part
-from apformer.tasks.defaults import computed
+from apformer.tasks.defaults import cast_params
 from apformer.tasks.translation import batches as padded
 from apformer.tasks.translation import corpus, vocabularies
 from apformer.tasks.translation.batches import Batch, Padded
@@ -73,7 +73,7 @@ def load(settings: Settings) -> tuple[Settings, dict[str, Any]]:
     return replace(settings, model=shape, data=replace(cfg, widths=widths)), rows
 
 
-def kept(settings: Settings, path: Path) -> Settings:
+def stored_settings(settings: Settings, path: Path) -> Settings:
     """Return the settings that read the vocabulary kept in the run at `path`, as the run it is from may be gone."""
     if settings.options.init_from is None:
         return settings
@@ -158,7 +158,7 @@ def make_loss(settings: Settings) -> Callable:
 
     def of_shape(shape: tuple[int, int], params: Any, flat: Padded, key: jax.Array | None) -> Any:
         part = padded.unpack(flat, *shape)
-        logits_BTV, weights_BT = predict(computed(params, settings), part, cfg, key, apply=apply)
+        logits_BTV, weights_BT = predict(cast_params(params, settings), part, cfg, key, apply=apply)
         smoothed, nats = (loss.cross_entropy(logits_BTV, part.target_NT, weights_BT, e) for e in (smoothing, 0.0))
         return smoothed, {"loss": smoothed, "nats": nats}
 

@@ -11,7 +11,7 @@ from apformer import word2vec
 from apformer.flags import require, require_whole
 from apformer.settings import Settings, with_part
 from apformer.tasks import Loss, LossAndMetrics
-from apformer.tasks.defaults import computed
+from apformer.tasks.defaults import cast_params
 from apformer.tasks.words import corpus
 from apformer.tasks.words.nearest import shown
 from apformer.tokenizers import words
@@ -89,7 +89,7 @@ def make_loss(settings: Settings) -> Loss:
     """Return loss_fn(params, batch, key) -> (loss, metrics); without a key, the expectation over negatives."""
 
     def loss_fn(params: Any, batch: Batch, key: jax.Array | None) -> LossAndMetrics:
-        return word2vec.loss(computed(params, settings), batch.windows, key, settings.model, batch.noise_V)
+        return word2vec.loss(cast_params(params, settings), batch.windows, key, settings.model, batch.noise_V)
 
     return loss_fn
 
