@@ -1,6 +1,6 @@
-"""Vectors of words: word2vec, trained on windows of a text, and the words that are nearest to others.
+"""Word vectors: word2vec, trained on windows of a text, and the nearest words of each word.
 
-`rows` is a `corpus.Rows`: the vocabulary, how often each word occurs, and the training and validation part of the text.
+`rows` is a `corpus.Rows`: the vocabulary, the count of each word, and the training and validation part of the text.
 """
 
 from apformer.tasks.defaults import (
