@@ -1,7 +1,7 @@
-"""Translation of sentences: two texts whose lines belong together, or number words.
+"""Translation of sentences: two texts with parallel lines, or number words.
 
-`rows` is {"train": Padded of each width, "validation": the same, "lines": {part: Lines}, "tokenizers": one for
-each side}.
+`rows` is {"train": a Padded of each width, "validation": the same, "lines": {part: Lines}, "tokenizers": of source and
+target}.
 """
 
 from apformer.tasks.defaults import feed, floor, init_from, initial_params, make_optimizer, model_params
