@@ -71,7 +71,6 @@ def search(
     logits_dtype = jax.eval_shape(extend, start_B[:, None], cache)[0].dtype
     dtype = jnp.promote_types(logits_dtype, jnp.float32)
     never = jnp.full((B, W), -jnp.inf, dtype)
-    common = {name: leaf for name, leaf in cache.items() if name in shared}
     per_beam = {name: leaf for name, leaf in cache.items() if name not in shared}
     blank_BWN = jnp.full((B, W, steps), end, jnp.int32)
     state = _State(
@@ -89,7 +88,7 @@ def search(
         return (state.n < steps) & jnp.isfinite(state.logp_BW).any()
 
     def step(state: _State) -> _State:
-        logits_B1V, cache = extend(state.last_BW.reshape(B * W, 1), common | state.cache)
+        logits_B1V, extended = extend(state.last_BW.reshape(B * W, 1), cache | state.cache)
         n, logits_BWV = state.n + 1, logits_B1V.reshape(B, W, -1).astype(dtype)
         # The W best of a row are among the W best of each beam, so only these become log-probabilities.
         best_BWJ, token_BWJ = jax.lax.top_k(logits_BWV, min(W, logits_BWV.shape[-1]))
@@ -113,7 +112,7 @@ def search(
         reachable_BW = logp_BW / penalty(jnp.asarray(steps), alpha, dtype)
         logp_BW = jnp.where(ended_BW | (reachable_BW < done[0][:, :1]), -jnp.inf, logp_BW)
         rows = (jnp.arange(B)[:, None] * W + parent_BW).reshape(-1)
-        reordered = jax.tree.map(lambda leaf: leaf[rows], {name: cache[name] for name in per_beam})
+        reordered = jax.tree.map(lambda leaf: leaf[rows], {name: extended[name] for name in per_beam})
         return _State(n, last_BW, logp_BW, tokens_BWN, *done, reordered)
 
     state = jax.lax.while_loop(unfinished, step, state)

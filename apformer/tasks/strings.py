@@ -163,11 +163,11 @@ def predict(model: Model, settings: Settings, lines: list[str], name: str, terms
         if not 1 <= len(line) < longest:
             raise UserError(f"{name}, line {number}: has {len(line):,} characters; give 1 to {longest - 1:,}", DATA)
     prompts = [[vocabulary.index(letter) for letter in line] for line in lines]
-    texts = (
-        _text(tokens_N[: longest - len(line)], vocabulary)
-        for tokens_N, line in zip(continue_rows(prompts, longest, model), lines, strict=True)
-    )
-    return [(text.partition("\n")[0], 1) for text in texts]
+    tokens_BN = continue_rows(prompts, longest, model)
+    return [
+        (_text(tokens_N[: longest - len(line)], vocabulary).partition("\n")[0], 1)
+        for tokens_N, line in zip(tokens_BN, lines, strict=True)
+    ]
 
 
 def _vocabulary(settings: Settings) -> str:
