@@ -94,7 +94,7 @@ class Task(Protocol):
 
     @staticmethod
     def check(settings: Settings) -> int:
-        """Return the longest row in tokens. Raises UserError that names the flag and what fits."""
+        """Return the longest row in tokens. Raises UserError for a flag that is out of range."""
         ...
 
     @staticmethod

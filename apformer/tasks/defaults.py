@@ -1,6 +1,6 @@
-"""Ready-made names of the task protocol: rows drawn afresh, and all parameters of the model trained.
+"""Ready-made names of the task protocol: for fresh rows, and for training all parameters of a model.
 
-`load`, `train_rows`, `describe` and `files` are those of a task that keeps no rows: its `rows` are None.
+`load`, `train_rows`, `describe` and `files` are for a task without stored rows: its `rows` is None.
 """
 
 from pathlib import Path
@@ -25,7 +25,7 @@ def load(settings: Settings) -> tuple[Settings, None]:
 
 
 def train_rows(rows: Any) -> None:
-    """Return None: `sample` draws its rows afresh."""
+    """Return None: `sample` draws fresh rows."""
 
 
 def describe(settings: Settings, rows: Any) -> dict:

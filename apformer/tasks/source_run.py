@@ -1,4 +1,4 @@
-"""The run whose model another run begins with (`--init_from`), and the flags that must agree with it."""
+"""The source run of `--init_from`, and the flags that must agree with it."""
 
 import os
 from collections.abc import Iterable

@@ -53,7 +53,7 @@ class Options:
 
 
 def check(settings: Settings) -> int:
-    """Return the longest row in tokens. Raises UserError (exit USAGE) that names the flag and what fits."""
+    """Return the longest row in tokens. Raises UserError (exit USAGE) for a flag that is out of range."""
     size = len(_vocabulary(settings))
     require("vocab_size", settings.model.vocab_size == size, settings.model, f"{size}")
     require_whole("test_sequences", settings.options)
@@ -94,7 +94,7 @@ def evaluate(model: Model, settings: Settings, rows: None, progress: Progress) -
     lines = [["characters to predict", "count", "exactly right"]]
     for group in [*result["by_length"], every]:
         lines.append([str(group["length"]), f"{group['count']:,}", tables.percent(group["exact"])])
-    head = f"{count:,} strings drawn afresh: {result['loss']:.4f} nats per character"
+    head = f"{count:,} fresh strings: {result['loss']:.4f} nats per character"
     figures = attention.pictures(settings, model.params, batch, [*vocabulary])
     return tasks.Evaluation(result, "\n".join([head, "", *tables.columns(lines)]), figures)
 

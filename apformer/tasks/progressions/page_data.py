@@ -126,7 +126,7 @@ def _blocks(evaluation: dict, cfg: Config) -> list[dict]:
 
 def _wrong(evaluation: dict | None, cfg: Config) -> dict:
     """Return the wrong terms of an evaluation, grouped by carries and by the kind of error."""
-    lead = "Teacher-forced: what the model says after the true text, where that is not the next term."
+    lead = "Teacher-forced: predictions after the true text that are not the next term."
     head = ["given", "right", "the model", "term", "difference", "carries"]
     if evaluation is None:
         return sections.listing("Wrong terms", lead, head, None)

@@ -30,7 +30,7 @@ _draw = jax.jit(generator.draw, static_argnums=(1, 2, 3))
 
 
 def check(settings: Settings) -> int:
-    """Return the longest row in tokens. Raises UserError (exit USAGE) that names the flag and what fits."""
+    """Return the longest row in tokens. Raises UserError (exit USAGE) for a flag that is out of range."""
     generator.check(settings.data)
     options.check(settings.options)
     cfg, offset = settings.data, settings.options.position_offset

@@ -30,7 +30,7 @@ VALIDATION_TOKENS = 2**14  # tokens of a batch; its attention and logits must fi
 
 
 def check(settings: Settings) -> int:
-    """Return the longest row in tokens. Raises UserError (exit USAGE) that names the flag and what fits."""
+    """Return the longest row in tokens. Raises UserError (exit USAGE) for a flag that is out of range."""
     data, options, cfg = settings.data, settings.options, settings.model
     corpus.check(data)
     source, rank, learned = options.init_from, options.lora_rank, data.tokenizer in LEARNED
@@ -189,8 +189,8 @@ def validation(settings: Settings, rows: dict) -> Batch:
     _, _, count = perplexity.cuts(len(tokens_N), context)
     size = min(count, max(1, VALIDATION_TOKENS // context))
     batches = -(-count // size)
-    rows = perplexity.windows(tokens_N, context, None, np.arange(batches * size))
-    return Batch(*(leaf.reshape(batches, size, -1) for leaf in rows))
+    batch = perplexity.windows(tokens_N, context, None, np.arange(batches * size))
+    return Batch(*(leaf.reshape(batches, size, -1) for leaf in batch))
 
 
 def initial_params(key: jax.Array, settings: Settings, loaded: Any = None) -> Any:

@@ -69,7 +69,7 @@ def page(settings: Settings, rows: Any, params: Any, evaluation: Json | None, pa
 
 def _does(cfg: Config) -> str:
     if cfg.source and cfg.target:
-        return f"translates what is like {Path(cfg.source).name} to what is like {Path(cfg.target).name}"
+        return f"translates text like {Path(cfg.source).name} to text like {Path(cfg.target).name}"
     return f"translates numbers up to {cfg.largest:,} in words from “{cfg.from_language}” to “{cfg.to_language}”"
 
 
@@ -157,7 +157,7 @@ def _right(evaluation: Json | None) -> Json:
         return sections.bars(f"{name} by length", "words of the reference", [name], groups, points=full > 1)
 
     head, *parts = scores.by_part(evaluation)
-    table = sections.table("Beside what it was trained on", head, parts)
+    table = sections.table("Test and training sentences", head, parts)
     return shown | {"blocks": [bars("bleu", "BLEU", 100), bars("exact", "Exact", 1), table]}
 
 

@@ -34,7 +34,7 @@ VALIDATION_TOKENS = 4096  # tokens of each side of a batch
 
 
 def check(settings: Settings) -> int:
-    """Return the longest sentence, in tokens. Raises UserError (exit USAGE) that names the flag and what fits."""
+    """Return the longest sentence, in tokens. Raises UserError (exit USAGE) for a flag that is out of range."""
     corpus.check(settings.data)
     options = settings.options
     require_whole("beams", options, 1, 2**15 - 1)

@@ -31,7 +31,7 @@ class Batch(NamedTuple):
 
 
 def check(settings: Settings) -> int:
-    """Return the number of words of a window. Raises UserError (exit USAGE) with the flag and its range."""
+    """Return the number of words of a window. Raises UserError (exit USAGE) for a flag that is out of range."""
     cfg, options = settings.model, settings.options
     require("d_model", cfg.d_model >= 2, cfg, "at least 2, for the picture")
     require_whole("neighbours", options)

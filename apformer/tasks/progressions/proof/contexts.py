@@ -57,7 +57,7 @@ def bias(cfg: dict) -> str:
 
 
 def reads(cfg: dict, layer: int) -> np.ndarray:
-    """Return the places in a string of the keys of a layer (from 1), each with its receptive field: (keys, tokens)."""
+    """Return the places in a string of a layer (from 1): (keys, tokens that each key depends on)."""
     below = (layer - 1) * (cfg["window"] - 1) + 1
     return np.arange(cfg["window"])[:, None] + np.arange(below)
 
