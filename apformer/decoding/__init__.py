@@ -1,1 +1,1 @@
-"""Continue a text with a model whose parameters are bound."""
+"""Continue texts with a model whose parameters are bound."""

@@ -1,12 +1,12 @@
-"""Search for the best text with beams: keep the k most likely beginnings (prefixes) at each step.
+"""Beam search: keep the k most likely prefixes of a text at each step.
 
     score(Y) = log p(Y | X) / lp(|Y|),    lp(n) = ((5 + n) / 6)^alpha
 
 Wu et al. 2016, equation 14, without the coverage penalty; alpha = 0.6 in Vaswani et al. 2017, and with alpha = 0 the
 score is the log-probability. |Y| counts the end token. Each step extends the unfinished beams of a row by every token
-and keeps the best; one that ends is set aside, and from then on a row keeps one beam fewer (Sutskever et al. 2014), so
-that one beam is greedy search. Beams whose score could no longer be the best of their row are dropped. The beams of a
-row are neighbours on the batch axis, and one gather moves them through the leaves of the cache that they do not share.
+and keeps the best. A beam that ends is set aside, and the row goes on with one beam fewer (Sutskever et al. 2014), so
+one beam is greedy search. Beams that can no longer reach the best score of their row are dropped. The beams of a row
+are neighbours on the batch axis; one gather reorders the leaves of the cache that they do not share.
 """
 
 from collections.abc import Callable
@@ -20,16 +20,16 @@ Arrays = tuple[Array, Array]
 
 
 class _State(NamedTuple):
-    """The beams after n steps."""
+    """The unfinished and the finished (done) beams after n steps."""
 
-    n: Array  # steps taken
-    last_BW: Array  # the newest token of each unfinished beam
-    logp_BW: Array  # its log-probability so far
+    n: Array
+    last_BW: Array  # newest token of each unfinished beam
+    logp_BW: Array  # log-probability of each unfinished beam; -inf if dropped
     tokens_BWN: Array
-    done_score_BW: Array  # of the finished
+    done_score_BW: Array
     done_tokens_BWN: Array
     done_length_BW: Array
-    cache: dict  # what is not shared
+    cache: dict  # leaves that beams do not share
 
 
 def search(
@@ -55,12 +55,12 @@ def search(
         steps: Most tokens of a text, its end token included.
         beams: Number of beams.
         alpha: Length penalty.
-        shared: Names in the cache that all beams of a row read and extend leaves as they are, such as an encoded
-            source: extend is handed one row of these for `beams` rows of the rest.
+        shared: Names in the cache that all beams of a row read and `extend` does not change, such as an encoded
+            source. `extend` gets one row of these for `beams` rows of the others.
 
     Returns:
-        Each text has the token `end`, counted in its length and repeated after it, unless it was cut off at `steps`.
-        If fewer than `beams` texts were worth finishing, the score of the rest is -inf.
+        Each text ends with the token `end`, which its length counts and which fills the row after it, unless it was
+        cut off at `steps`. If fewer than `beams` texts were finished, the score of the others is -inf.
 
     Raises:
         ValueError: For fewer than 1 beam or step, or a negative alpha.
@@ -71,26 +71,26 @@ def search(
     logits_dtype = jax.eval_shape(extend, start_B[:, None], cache)[0].dtype
     dtype = jnp.promote_types(logits_dtype, jnp.float32)
     never = jnp.full((B, W), -jnp.inf, dtype)
-    common, own = ({k: v for k, v in cache.items() if (k in shared) == which} for which in (True, False))
+    per_beam = {name: leaf for name, leaf in cache.items() if name not in shared}
     blank_BWN = jnp.full((B, W, steps), end, jnp.int32)
     state = _State(
         n=jnp.zeros((), jnp.int32),
         last_BW=jnp.broadcast_to(start_B[:, None], (B, W)).astype(jnp.int32),
-        logp_BW=never.at[:, 0].set(0.0),  # all beams are alike at first: count one
+        logp_BW=never.at[:, 0].set(0.0),  # all beams are equal at first: use one
         tokens_BWN=blank_BWN,
         done_score_BW=never,
         done_tokens_BWN=blank_BWN,
         done_length_BW=jnp.zeros((B, W), jnp.int32),
-        cache=jax.tree.map(lambda leaf: jnp.repeat(leaf, W, axis=0), own),
+        cache=jax.tree.map(lambda leaf: jnp.repeat(leaf, W, axis=0), per_beam),
     )
 
     def unfinished(state: _State) -> Array:
         return (state.n < steps) & jnp.isfinite(state.logp_BW).any()
 
     def step(state: _State) -> _State:
-        logits_B1V, cache = extend(state.last_BW.reshape(B * W, 1), common | state.cache)
+        logits_B1V, extended = extend(state.last_BW.reshape(B * W, 1), cache | state.cache)
         n, logits_BWV = state.n + 1, logits_B1V.reshape(B, W, -1).astype(dtype)
-        # The W best of a row are among the W best of each beam, so that few logits become log-probabilities.
+        # The W best of a row are among the W best of each beam, so only these become log-probabilities.
         best_BWJ, token_BWJ = jax.lax.top_k(logits_BWV, min(W, logits_BWV.shape[-1]))
         step_logp_BWJ = best_BWJ - jax.nn.logsumexp(logits_BWV, axis=-1, keepdims=True)
         logp_BJ = (state.logp_BW[:, :, None] + step_logp_BWJ).reshape(B, -1)
@@ -108,12 +108,12 @@ def search(
             (state.done_tokens_BWN, tokens_BWN),
             (state.done_length_BW, jnp.full((B, W), n)),
         )
-        # The longest text has the greatest penalty, and no token adds to the log-probability.
+        # Bound on the final score: log-probabilities only fall, and the longest text has the greatest penalty.
         reachable_BW = logp_BW / penalty(jnp.asarray(steps), alpha, dtype)
         logp_BW = jnp.where(ended_BW | (reachable_BW < done[0][:, :1]), -jnp.inf, logp_BW)
         rows = (jnp.arange(B)[:, None] * W + parent_BW).reshape(-1)
-        moved = jax.tree.map(lambda leaf: leaf[rows], {name: cache[name] for name in own})
-        return _State(n, last_BW, logp_BW, tokens_BWN, *done, moved)
+        reordered = jax.tree.map(lambda leaf: leaf[rows], {name: extended[name] for name in per_beam})
+        return _State(n, last_BW, logp_BW, tokens_BWN, *done, reordered)
 
     state = jax.lax.while_loop(unfinished, step, state)
     scores_BW, tokens_BWN, lengths_BW = _best(
@@ -131,7 +131,7 @@ def penalty(n: Array, alpha: float, dtype: Any = jnp.float32) -> Array:
 
 
 def _best(k: int, scores: Arrays, tokens: Arrays, lengths: Arrays) -> tuple[Array, Array, Array]:
-    """Return the k best by score of pairs of arrays: (scores_BW, tokens_BWN, lengths_BW)."""
+    """Return the k best of two sets of beams by score: (scores_BW, tokens_BWN, lengths_BW)."""
     scores_BW, best_BW = jax.lax.top_k(jnp.concatenate(scores, 1), k)
     tokens_BWN = jnp.take_along_axis(jnp.concatenate(tokens, 1), best_BW[:, :, None], axis=1)
     return scores_BW, tokens_BWN, jnp.take_along_axis(jnp.concatenate(lengths, 1), best_BW, axis=1)

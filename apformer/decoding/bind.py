@@ -1,6 +1,6 @@
-"""Bind the parameters of a model, as evaluation and generation want it.
+"""Bind the parameters of a model to its functions, for evaluation and generation.
 
-Its functions are `jax.tree_util.Partial`s: pytrees whose leaves are the parameters. So a model may be an argument of a
+The functions are `jax.tree_util.Partial`s: pytrees whose leaves are the parameters. So a model can be an argument of a
 function under jit, which is compiled once for all checkpoints and members.
 """
 
@@ -25,7 +25,7 @@ from apformer.machine import devices
 )
 @dataclass(frozen=True)
 class Model:
-    """Functions of a model with its parameters, pure, each a Partial.
+    """Pure functions of a model with its parameters bound, each a Partial.
 
     Attributes:
         apply: Function (tokens_BT) -> logits_BTV.
@@ -48,18 +48,18 @@ class Model:
 def bind(architecture: ModuleType, params: Any, cfg: Any, mesh: Mesh | None = None) -> Model:
     """Return the Model of a module, such as `apformer.model`, with these parameters and this Config.
 
-    Matrix products are at the highest precision, so that what is certified is what predicts, on a GPU or a TPU too.
-    mesh: devices.mesh(), over whose devices rows are spread where their number divides them; None for one device.
+    Matrix products have the highest precision, also on GPU and TPU, so that predictions are those of a certified model.
+    mesh: devices.mesh(), which shares out rows if its devices divide their number; None for one device.
     """
     apply, extend, init_cache = _functions(architecture, cfg, mesh)
     params = devices.place(params, mesh, 1)
-    listed = jax.jit(architecture.unstack)(params)  # so that no step cuts the parameters of a layer out of a stack
+    listed = jax.jit(architecture.unstack)(params)  # a tree for each layer: steps need not slice a stack
     return Model(Partial(apply, params), Partial(extend, listed), Partial(init_cache), params, cfg)
 
 
 @cache
 def _functions(architecture: ModuleType, cfg: Any, mesh: Mesh | None) -> tuple[Callable, Callable, Callable]:
-    """Return the functions of a model; the same ones for the same cfg, by which jit knows what it has compiled."""
+    """Return the functions of a model, equal for equal arguments: jit finds its compiled programs by them."""
 
     def apply(params: Any, tokens_BT: Array) -> Array:
         with jax.default_matmul_precision("highest"):

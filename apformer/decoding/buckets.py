@@ -1,8 +1,8 @@
-"""Buckets: rows of many lengths in few static shapes, so that little is padding and little is compiled.
+"""Buckets: pad rows of many lengths to few widths, so that little is padding and few shapes are compiled.
 
-    cost(widths) = sum over rows of the first width that holds the row   +   each * number of widths
+    cost(widths) = sum over rows of the first width that holds the row   +   width_cost * number of widths
 
-`widths` finds the cheapest widths, `batches` cuts the rows of each width into batches of about as many tokens.
+`widths` finds the cheapest widths; `batches` cuts the rows of each width into batches of about equally many tokens.
 """
 
 from collections.abc import Iterator
@@ -12,13 +12,18 @@ import numpy as np
 from apformer.machine import devices
 
 
-def widths(length_J: np.ndarray, rows_J: np.ndarray, *, each: float = 0, most: int | None = None) -> tuple[int, ...]:
-    """Return the widths, rising, that cost least; the last is the greatest length.
+def widths(
+    length_J: np.ndarray, rows_J: np.ndarray, *, width_cost: float = 0, most: int | None = None
+) -> tuple[int, ...]:
+    """Return the widths that cost least, in rising order; the last is the greatest length.
 
-    length_J: different lengths, rising. rows_J: how many rows have each. each: what one more width costs, in units of
-    padded length. most: how many widths there may be.
+    Args:
+        length_J: Different lengths, rising.
+        rows_J: Number of rows of each length.
+        width_cost: Cost of one more width, in units of padded length.
+        most: Most widths; None for any number.
     """
-    # With one more width, the j shortest lengths cost what the i < j shortest do, and the others as much as the j-th.
+    # Dynamic programming over j, the number of shortest lengths; one more width pads lengths i + 1 .. j to the j-th.
     rows_before_J = np.concatenate([[0], np.cumsum(rows_J)])
     cost_J, splits = np.append(0.0, np.full(len(length_J), np.inf)), []
     while len(splits) < (most or len(length_J)):
@@ -27,29 +32,32 @@ def widths(length_J: np.ndarray, rows_J: np.ndarray, *, each: float = 0, most: i
             cost_I = cost_J[i:j] + (rows_before_J[j] - rows_before_J[i:j]) * length
             i += int(cost_I.argmin())  # the best split of more lengths is never an earlier one
             total_J[j], split_J[j] = cost_I.min(), i
-        if total_J[-1] + each >= cost_J[-1]:  # each further width saves less than the one before it
+        if total_J[-1] + width_cost >= cost_J[-1]:  # every next width saves less than the one before it
             break
         cost_J = total_J
         splits.append(split_J)
-    found, j = [], len(length_J)
+    chosen, j = [], len(length_J)
     for split_J in reversed(splits):
-        found.append(int(length_J[j - 1]))
+        chosen.append(int(length_J[j - 1]))
         j = split_J[j]
-    return tuple(reversed(found))
+    return tuple(reversed(chosen))
 
 
 def batches(width_N: np.ndarray, batch_tokens: int) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
-    """Yield (rows, rows of the batch, width), narrow ones first; batches of one width are of one size.
+    """Yield (rows, rows_of_batch, width) of batches, narrow ones first; batches of one width have one size.
 
-    width_N: the padded width of each row. rows: indices of the rows that are new. Rows of the batch: the same, and some
-    of them again until the batch is full. A batch holds one row, or at most batch_tokens tokens, for each device.
+    rows are indices into width_N; rows_of_batch are the same, repeated until the batch is full.
+
+    Args:
+        width_N: Padded width of each row.
+        batch_tokens: Most tokens of a batch on each device, unless it holds a single row.
     """
-    each = len(devices.taken())
+    n_devices = len(devices.taken())
     for width in np.unique(width_N):
-        alike = np.flatnonzero(width_N == width)
-        count = -(-len(alike) // (each * max(1, batch_tokens // int(width))))
-        size = -(-len(alike) // count)  # the fewest batches, then the fewest rows
-        size = -(-size // each) * each  # which devices share alike
-        for start in range(0, len(alike), size):
-            rows = alike[start : start + size]
+        all_rows = np.flatnonzero(width_N == width)
+        count = -(-len(all_rows) // (n_devices * max(1, batch_tokens // int(width))))
+        size = -(-len(all_rows) // count)  # the fewest batches, then the fewest rows
+        size = -(-size // n_devices) * n_devices  # equally many rows on each device
+        for start in range(0, len(all_rows), size):
+            rows = all_rows[start : start + size]
             yield rows, np.resize(rows, size), int(width)

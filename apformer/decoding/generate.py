@@ -1,19 +1,19 @@
-"""Generation: one token after the other, each drawn from what the model says of those before it.
+"""Generation: draw one token after the other from the model's distribution of the next one.
 
     x_{t+1} ~ p(. | x_0 .. x_t)
 
-All of a prompt but its last token is read at once (prefill). Then every step feeds the newest token alone, and a cache
-stands for all before it. What is drawn from is made of the logits z of a step, in this order, which is that of
-`transformers`; each filter sees only what those before it have left:
+Prefill reads all of a prompt but its last token at once. Then every step feeds the newest token alone; the cache holds
+all tokens before it. A step transforms its logits z in this order, which is that of `transformers`; each filter applies
+to the tokens that the filters before it have kept:
 
 1. repetition penalty  z_v / penalty where z_v > 0, z_v penalty elsewhere, for tokens v of the row (Keskar et al. 2019)
 2. temperature         softmax(z / t); with 0, the most likely token alone
 3. top-k               the k most likely tokens (Fan et al. 2018)
-4. top-p               the fewest most likely tokens that hold a share p of what is left (Holtzman et al. 2020)
+4. top-p               the fewest most likely tokens whose probabilities sum to p (Holtzman et al. 2020)
 5. min-p               the tokens at least p times as likely as the most likely one (Nguyen et al. 2024)
 
-All of these are numbers for each row, data to a compiled program as the logits are: other numbers compile nothing. A
-row draws with a key of its own, so that the rows beside it change nothing.
+All of these are arguments of the compiled program, one for each row, so other values compile nothing. Each row has its
+own key, so its tokens do not depend on the other rows.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,11 +26,11 @@ import numpy as np
 from jax import Array
 
 State = tuple[Array, Any]
-"""The newest token of each row, and the cache, which it is not in yet."""
+"""The newest token of each row, and the cache of all tokens before it."""
 
 
 class Sampling(NamedTuple):
-    """Numbers by which tokens are drawn, each one number or one for each row. The defaults change nothing.
+    """Parameters of the draw of a token, each one number or one for each row. The defaults change nothing.
 
     Attributes:
         temperature: Divides the logits; 0 takes the most likely token.
@@ -48,7 +48,7 @@ class Sampling(NamedTuple):
 
 
 def sampling_of(rows: int, sampling: Sampling) -> Sampling:
-    """Return a Sampling with an array of `rows` numbers for each. Raises ValueError that names one out of range."""
+    """Return a Sampling of arrays of `rows` numbers. Raises ValueError that names one out of range."""
     fields = []
     for name, dtype, least, most in (
         ("temperature", np.float32, 0, 1e30),
@@ -65,28 +65,28 @@ def sampling_of(rows: int, sampling: Sampling) -> Sampling:
 
 
 def scores(logits_BV: Array, sampling: Sampling, seen_BV: Array | None = None) -> Array:
-    """Return the logits that tokens are drawn from: divided by the temperature, less the largest, -inf if filtered out.
+    """Return the logits to draw from: less the largest, divided by the temperature, -inf if filtered out.
 
-    Of equals, top-k and top-p keep the lowest ids. Temperature 0 counts as the smallest positive number.
+    Of equal logits, top-k and top-p keep the lowest ids. Temperature 0 counts as the smallest positive number.
 
     Args:
         logits_BV: Logits of a step.
-        sampling: How tokens are drawn.
-        seen_BV: The tokens that a row holds, which the repetition penalty is for.
+        sampling: Parameters of the draw.
+        seen_BV: Mask of the tokens that occur in a row, for the repetition penalty.
     """
     dtype = np.promote_types(logits_BV.dtype, np.float32)
-    tiny = float(jnp.finfo(dtype).tiny)  # a device takes smaller numbers for 0
+    tiny = float(jnp.finfo(dtype).tiny)  # devices flush smaller numbers to 0
     temperature, top_p, min_p, penalty = (
         jnp.asarray(x, dtype).reshape(-1, 1) for x in (sampling.temperature, *sampling[2:])
     )
     z_BV = logits_BV.astype(dtype)
     if seen_BV is not None:
         z_BV = jnp.where(seen_BV, jnp.where(z_BV > 0, z_BV / penalty, z_BV * penalty), z_BV)
-    # The likeliest is 0 at every temperature, and the others are at worst -inf.
+    # The largest is 0 at every temperature, and the others at worst -inf: no overflow to inf.
     z_BV = (z_BV - z_BV.max(-1, keepdims=True)) / jnp.maximum(temperature, tiny)
     k = jnp.asarray(sampling.top_k, dtype).reshape(-1, 1)
     most = jnp.where(k == 0, jnp.inf, k)
-    share = jnp.where(top_p < 1, jnp.maximum(top_p, tiny), jnp.inf)  # at 1 rounding might bring the sum there too early
+    share = jnp.where(top_p < 1, jnp.maximum(top_p, tiny), jnp.inf)  # a rounded sum could reach 1 too early
 
     def cut(z_BV: Array) -> Array:
         z_BV = jnp.where(_likeliest(z_BV, jnp.ones_like(z_BV), most), z_BV, -jnp.inf)
@@ -98,17 +98,18 @@ def scores(logits_BV: Array, sampling: Sampling, seen_BV: Array | None = None) -
 
 
 def _likeliest(z_BV: Array, weight_BV: Array, needed: Array) -> Array:
-    """Return which tokens are the fewest most likely ones whose weights sum up to `needed`, the lowest ids of equals.
+    """Return the mask of the fewest most likely tokens whose weights sum to `needed`; of equals, the lowest ids.
 
-    z is at most 0. The bits of -z are in its order, so that the last value is found bit by bit, without sorting.
+    z is at most 0. The bits of -z, read as an integer, are in its order. So a search from the highest bit to the lowest
+    finds the last value to take, without sorting.
     """
     bits = jnp.finfo(z_BV.dtype).bits
     u_BV = jax.lax.bitcast_convert_type(jnp.abs(z_BV), jnp.dtype(f"uint{bits}"))
 
     def lower(i: Array, last_B1: Array) -> Array:
         bit = jnp.asarray(1, u_BV.dtype) << (bits - 2 - i).astype(u_BV.dtype)
-        held_B1 = jnp.where(u_BV < last_B1 + bit, weight_BV, 0).sum(-1, keepdims=True)
-        return jnp.where(held_B1 < needed, last_B1 + bit, last_B1)
+        sum_B1 = jnp.where(u_BV < last_B1 + bit, weight_BV, 0).sum(-1, keepdims=True)
+        return jnp.where(sum_B1 < needed, last_B1 + bit, last_B1)
 
     last_B1 = jax.lax.fori_loop(0, bits - 1, lower, jnp.zeros_like(u_BV[:, :1]))
     equal_BV = jnp.where(u_BV == last_B1, weight_BV, 0)
@@ -154,7 +155,7 @@ def generate(
         lengths_B: Length of each prompt, at least 1.
         steps: Number of tokens.
         key: Key of the draws: step n of row b draws with fold_in(fold_in(key, b), n).
-        sampling: How tokens are drawn, but for a repetition penalty; the most likely ones if not given.
+        sampling: Parameters of the draw, without repetition penalty; None for the most likely tokens.
 
     Raises:
         ValueError: For fewer than 1 step.
@@ -167,7 +168,7 @@ def generate(
 
 
 def begin(extend: Callable, cache: Any, prompt_BT: Array, lengths_B: Array) -> State:
-    """Return the State of prompts: their last tokens, and a cache of all before them."""
+    """Prefill prompts: return their last tokens, and a cache of all tokens before them."""
     if prompt_BT.shape[1] > 1:
         _, cache = extend(prompt_BT, cache, lengths_B=lengths_B - 1)
     return jnp.take_along_axis(prompt_BT, lengths_B[:, None] - 1, axis=1)[:, 0].astype(jnp.int32), cache
@@ -182,7 +183,7 @@ def proceed(
     sampling: Sampling | None = None,
     keys_B: Array | None = None,
 ) -> tuple[State, Array]:
-    """Return (state, tokens_BN): the `steps` tokens after those of a state, drawn as number, number + 1."""
+    """Draw `steps` tokens after a state, with the keys of steps number, number + 1 ...: (state, tokens_BN)."""
 
     def step(state: State, n: Array) -> tuple[State, Array]:
         tokens_B, cache = state
@@ -195,20 +196,20 @@ def proceed(
 
 
 def numbered(keys_B: Array, n: Array) -> Array:
-    """Return the keys of step n."""
+    """Return the keys of the rows for step n."""
     return jax.vmap(jax.random.fold_in, (0, None))(keys_B, n)
 
 
 def named_key(seed: Array, *numbers: Array) -> Array:
-    """Return the key of a seed, after fold_in of each of the numbers."""
+    """Return the key of a seed, with the numbers folded in."""
     return reduce(jax.random.fold_in, numbers, jax.random.key(seed))
 
 
 def pad_prompts(prompts: Sequence[Any], multiple: int = 16) -> tuple[np.ndarray, np.ndarray]:
-    """Return prompts side by side, right-padded with token 0: (prompt_BT, lengths_B), int32.
+    """Right-pad prompts with token 0: return (prompt_BT, lengths_B), int32.
 
-    The width T is the first of multiple * 1, 2, 4, 8 ... that holds the longest, so that prompts of many lengths share
-    few compilations. Raises ValueError for no prompt, or one without a token.
+    The width T is the first of multiple * 1, 2, 4, 8 ... that holds the longest prompt, so that few shapes are
+    compiled. Raises ValueError for no prompt, or one without a token.
     """
     lengths_B = np.array([len(prompt) for prompt in prompts], np.int32)
     if not lengths_B.size or not lengths_B.all():

@@ -1,10 +1,9 @@
-"""Write texts in chunks, which are shown as they come, up to their ends.
+"""Generate texts in chunks that can be shown at once, up to the end of each text.
 
-One compiled program reads prompts and draws tokens, whatever their lengths and numbers: prompts are read row by row in
-parts of READ tokens, as many as there are, and steps are counted by the program. Another is compiled for another power
-of two of rows or of slots of the cache alone.
+One compiled program serves prompts of any length and any number of steps: it reads each row in a loop over parts of
+READ tokens, and counts the steps. Only another power of two of rows, or of slots of the cache, compiles another.
 
-Learned positions end at max_len: then a row begins anew, with its last max_len / 2 tokens as the prompt.
+Learned positions end at max_len: then a row starts again, with its last max_len / 2 tokens as the prompt.
 """
 
 import codecs
@@ -24,9 +23,9 @@ from apformer.decoding.bind import Model
 from apformer.decoding.generate import Sampling
 from apformer.tokenizers.text import BytePairs, Characters
 
-CHUNK = 16  # tokens that are drawn before they are shown, after the first
+CHUNK = 16  # most tokens of a chunk; the first chunk has one
 READ = 32  # tokens of a prompt that are read at a time
-ROOM, AT_ONCE = 512, 4096  # the least slots of a cache, and the most before they are needed
+ROOM, AT_ONCE = 512, 4096  # least slots of a cache, and most slots that are allocated ahead
 
 
 def write(
@@ -39,19 +38,19 @@ def write(
     seed: int = 0,
     drawable: int | None = None,
 ) -> Iterator[np.ndarray]:
-    """Yield the next tokens of every prompt as they are drawn, (rows, CHUNK) or fewer, `tokens` of each in all.
+    """Yield chunks of the tokens after every prompt, (rows, CHUNK) or fewer, `tokens` for each row in all.
 
-    What a row draws depends on the seed, on its prompt, and on how many of the prompts before it are the same: but for
-    rounding, the other rows change nothing.
+    The draws of a row depend on the seed, on its prompt, and on the number of equal prompts before it. Other rows
+    change nothing but rounding.
 
     Args:
         model: Model with its parameters.
         prompts: Tokens of each row, at least 1.
         tokens: Number of tokens.
         most: Number of positions; None without a bound.
-        sampling: How tokens are drawn, a number for each row.
+        sampling: Parameters of the draw, a number for each row.
         seed: Seed of the draws.
-        drawable: Tokens from this one on are never drawn. The default is the size of the vocabulary.
+        drawable: First token that is never drawn, nor any after it. The default is the size of the vocabulary.
     """
     rows, longest, vocabulary = len(prompts), max(map(len, prompts)), model.cfg.vocab_size
     width = rows if rows == 1 else max(4, _power_of_two(rows))
@@ -60,37 +59,37 @@ def write(
     written = [[*map(int, prompt)] for prompt in prompts]
     names_BN = np.array([*_names(written, seed), *[[0, 0, 0]] * (width - rows)], np.uint32)
     start_B = np.array([max(0, len(row) - (most or len(row))) for row in written])
-    held_B, seen_BV = np.zeros(rows, int), np.zeros((width, vocabulary), bool)
-    newest_B, new_B, held, number = np.zeros(width, np.int32), np.ones(rows, bool), None, 0
+    cached_B, seen_BV = np.zeros(rows, int), np.zeros((width, vocabulary), bool)
+    newest_B, new_B, state, number = np.zeros(width, np.int32), np.ones(rows, bool), None, 0
     while number < tokens:
         prompt_BT, lengths_B = np.zeros((width, room), np.int32), np.full(width, -1, np.int32)
         for b in np.flatnonzero(new_B):
             *context, newest_B[b] = written[b][start_B[b] :]
             prompt_BT[b, : len(context)] = context
-            lengths_B[b] = held_B[b] = len(context)
+            lengths_B[b] = cached_B[b] = len(context)
             seen_BV[b] = False
             seen_BV[b, [*context, newest_B[b]]] = True
-        last = min(most or room, room)
-        steps = min(CHUNK if number else 1, tokens - number, int((last - held_B).min()))
-        if held is None:  # zeros, in whose place the program puts those of the rows
-            held = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), _shapes(model.init_cache, width, room))
-        held, tokens_BN = _advance(
-            model.extend, model.init_cache, held, newest_B, seen_BV, prompt_BT, lengths_B, names_BN, sampling,
+        capacity = min(most or room, room)
+        steps = min(CHUNK if number else 1, tokens - number, int((capacity - cached_B).min()))
+        if state is None:  # zeros; the program writes the cache of each new row
+            state = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), _shapes(model.init_cache, width, room))
+        state, tokens_BN = _advance(
+            model.extend, model.init_cache, state, newest_B, seen_BV, prompt_BT, lengths_B, names_BN, sampling,
             np.int32(drawable or vocabulary), np.int32(number), np.int32(steps),
         )  # fmt: skip
         tokens_BN = np.asarray(tokens_BN)[:, :steps]
         yield tokens_BN[:rows]
         number, newest_B = number + steps, tokens_BN[:, -1].copy()
-        held_B += steps
+        cached_B += steps
         for row, seen_V, tokens_N in zip(written, seen_BV, tokens_BN, strict=False):
             row += tokens_N.tolist()
             seen_V[tokens_N] = True
-        new_B = held_B == last
-        if new_B.any() and last != most:  # a larger cache, for which all is read again
-            room, held, new_B = _room(2 * room, most), None, np.ones(rows, bool)
+        new_B = cached_B == capacity
+        if new_B.any() and capacity != most:  # a larger cache: read all rows again
+            room, state, new_B = _room(2 * room, most), None, np.ones(rows, bool)
         else:
             for b in np.flatnonzero(new_B):
-                start_B[b] = len(written[b]) - max(1, last // 2)
+                start_B[b] = len(written[b]) - max(1, capacity // 2)
 
 
 @partial(jax.jit, donate_argnames="cache")
@@ -110,20 +109,20 @@ def _advance(
 ) -> tuple[Any, Array]:
     """Read the prompt of each row whose length is not -1 into an empty cache, and draw `steps` tokens for every row.
 
-    Returns (cache, tokens_BN), of which the first `steps` count.
+    Returns (cache, tokens_BN); the first `steps` columns are drawn.
     """
-    zero = jnp.int32(0)  # a Python number would be of 64 bits where they are on
+    zero = jnp.int32(0)  # a Python int would have 64 bits if these are enabled
 
     def read(b: Array, cache: Any) -> Any:
         def part(i: Array, row: Any) -> Any:
             tokens_1T = jax.lax.dynamic_slice_in_dim(prompt_BT[b], READ * i, READ)[None]
             return extend(tokens_1T, row, lengths_B=jnp.clip(lengths_B[b] - READ * i, 0, READ)[None])[1]
 
-        def anew(cache: Any) -> Any:
+        def fill(cache: Any) -> Any:
             row = jax.lax.fori_loop(zero, -(-lengths_B[b] // READ), part, init_cache(1, prompt_BT.shape[1]))
             return jax.tree.map(partial(jax.lax.dynamic_update_slice_in_dim, start_index=b, axis=0), cache, row)
 
-        return jax.lax.cond(lengths_B[b] >= 0, anew, lambda cache: cache, cache)
+        return jax.lax.cond(lengths_B[b] >= 0, fill, lambda cache: cache, cache)
 
     def step(n: Array, state: tuple) -> tuple:
         newest_B, cache, seen_BV, tokens_BN = state
@@ -141,12 +140,12 @@ def _advance(
 
 
 def _names(prompts: list[list[int]], seed: int) -> list[list[int]]:
-    """Return, for each prompt, what its key is made of: the seed, a sum of the prompt, and its number among equals."""
+    """Return the numbers of each prompt's key: the seed, a checksum, and the number of equal prompts before it."""
     sums = [zlib.crc32(np.array(prompt, np.int64).tobytes()) for prompt in prompts]
-    return [[seed, found, sums[:b].count(found)] for b, found in enumerate(sums)]
+    return [[seed, checksum, sums[:b].count(checksum)] for b, checksum in enumerate(sums)]
 
 
-@cache  # so that jit knows the function again
+@cache  # since tracing takes time
 def _shapes(init_cache: Callable, rows: int, room: int) -> Any:
     return jax.eval_shape(partial(init_cache, rows, room))
 
@@ -156,45 +155,45 @@ def _power_of_two(number: int) -> int:
 
 
 def _room(needed: int, most: int | None) -> int:
-    """Return the slots of a cache: a power of two, at least ROOM, or all positions; in whole parts of a prompt."""
+    """Return the slots of a cache: a power of two from ROOM on, or at most all positions; a multiple of READ."""
     room = max(ROOM, _power_of_two(needed))
     return -(-min(room, most or room) // READ) * READ
 
 
 @dataclass
 class Text:
-    """The text of a row, as its tokens come: it ends before a token of `ends`, and before a string of `stops`.
+    """Text of a row, decoded as its tokens come. It ends before the first token of `ends` or string of `stops`.
 
-    What may be the beginning of a stop is held back until it is known. Stops may not be empty.
+    Characters that may begin a stop are held back until later ones decide. Stops may not be empty.
     """
 
     tokenizer: Characters | BytePairs
     ends: Collection[int] = ()
     stops: Sequence[str] = ()
     ended: bool = False
-    held: str = ""
+    pending: str = ""
     decoder: Any = field(default_factory=lambda: codecs.getincrementaldecoder("utf-8")("replace"))
 
     def add(self, tokens: Iterable[int], last: bool = False) -> str:
-        """Return what more is known of the text after these tokens; `last` if no others come."""
+        """Return the text that these tokens complete. last: no more tokens follow."""
         if self.ended:
             return ""
         for token in map(int, tokens):
             if token in self.ends:
                 last = True
                 break
-            self.held += self.decoder.decode(self.tokenizer.bytes_of(token))
-        self.held += self.decoder.decode(b"", last)
-        found = [(start + len(stop), start) for stop in self.stops if (start := self.held.find(stop)) >= 0]
-        begun = (n for stop in self.stops for n in range(1, len(stop)) if self.held.endswith(stop[:n]))
-        sure = min(found)[1] if found else len(self.held) - (0 if last else max(begun, default=0))
-        known, self.held = self.held[:sure], self.held[sure:]
-        self.ended = last or bool(found)
-        return known
+            self.pending += self.decoder.decode(self.tokenizer.bytes_of(token))
+        self.pending += self.decoder.decode(b"", last)
+        matches = [(start + len(stop), start) for stop in self.stops if (start := self.pending.find(stop)) >= 0]
+        prefixes = (n for stop in self.stops for n in range(1, len(stop)) if self.pending.endswith(stop[:n]))
+        end = min(matches)[1] if matches else len(self.pending) - (0 if last else max(prefixes, default=0))
+        complete, self.pending = self.pending[:end], self.pending[end:]
+        self.ended = last or bool(matches)
+        return complete
 
 
 def texts(chunks: Iterable[np.ndarray], rows: list[Text], tokens: int) -> Iterator[list[str]]:
-    """Yield what each chunk of `write` adds to the text of each row, until all have ended, or after `tokens`."""
+    """Yield the text that each chunk of `write` adds to each row, until all rows have ended, or after `tokens`."""
     for chunk_BN in chunks:
         tokens -= chunk_BN.shape[1]
         yield [row.add(tokens_N, not tokens) for row, tokens_N in zip(rows, chunk_BN, strict=True)]

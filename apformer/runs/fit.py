@@ -160,7 +160,7 @@ def _make_loss(settings: Settings, mesh: Mesh | None = None) -> Callable[[Any, A
 
     def spread_loss(params: Any, batch: Any, key: jax.Array | None) -> tuple[jax.Array, Metrics]:
         batch = batch if key is None else devices.spread(batch, mesh)
-        return loss_fn(task.whole(params, settings), batch, key)
+        return loss_fn(task.model_params(params, settings), batch, key)
 
     return spread_loss
 

@@ -77,7 +77,7 @@ def load_rows(path: Path) -> Any:
     if type(folders) is list:
         parts = {name: _resolved(getattr(settings, name), path, folders) for name in ("data", "options")}
         settings = replace(settings, **parts)
-    _, rows = task.load(task.kept(settings, path))
+    _, rows = task.load(task.stored_settings(settings, path))
     data, recorded = task.describe(settings, rows), config.get("data")
     if not files.has(recorded, {"source": str}) or data | {"source": recorded["source"]} != recorded:
         raise UserError(f"{data['source']} has changed since {path} was trained on it: restore it", DATA)
@@ -119,7 +119,7 @@ def load_params(
     def params_of(state: TrainState) -> Any:
         params = train.trained(state)
         params = params if members == 1 else jax.tree.map(lambda leaf: leaf[member], params)
-        return tasks.load(settings.task).whole(params, settings) if merged else params
+        return tasks.load(settings.task).model_params(params, settings) if merged else params
 
     newest, state = checkpoint.load(folder, abstract, steps[-1])
     member = _choose(path, newest, members, member)

@@ -1,4 +1,4 @@
-"""A task: the data of a model, its loss, and how it is judged.
+"""A task: the data of a model, its loss, and its evaluation.
 
 A task is a module with the names of `Task` below: a folder `apformer/tasks/<name>/`, or the module that an installed
 package brings by an entry point of the group `apformer.tasks`. A run stores the name of its task. docs/your-own.md says
@@ -36,7 +36,7 @@ class Evaluation(NamedTuple):
         table: Table for a terminal.
         figures: {name: matplotlib Figure}.
         files: {name: text} for the run directory.
-        doubt: Why no certificate is worth trying, where RUN stands for the run directory; None if one is.
+        doubt: Reason not to try a certificate, with RUN for the run directory; None if one is worth trying.
     """
 
     result: dict
@@ -47,19 +47,19 @@ class Evaluation(NamedTuple):
 
 
 class Feed(NamedTuple):
-    """Rows that do not fit into memory: `draw` chooses those of a step, and `read` fetches them while others train."""
+    """Rows that stay in files: `draw` chooses the rows of a step, and `read` fetches them during earlier steps."""
 
     draw: Callable  # key of a batch -> arrays; pure, and the same on any device
-    read: Callable  # these arrays of several steps, as numpy -> what `sample` is handed, with the same leading axes
-    bytes: int  # that `read` returns for a step
+    read: Callable  # arrays drawn for several steps, in numpy -> train_rows of these steps, with the same leading axes
+    bytes: int  # size of the rows of a step
 
 
 class Task(Protocol):
     """The names of a task's module. `rows` is what `load` returns, and nothing else looks inside it.
 
-    Two modules have ready ones: `tasks.defaults` those of rows that are drawn afresh, of training all parameters of a
-    model, and a `make_loss` of the next token; `tasks.strings` all but Config, RECIPES, ARCHITECTURES and `sample` for
-    short strings that are drawn afresh.
+    Two modules define most of them ready-made. `tasks.defaults` is for tasks that draw fresh rows and train all
+    parameters of a model; its `make_loss` is the next-token loss. `tasks.strings` is for fresh short strings: it lacks
+    Config, RECIPES, ARCHITECTURES and `sample` alone.
     """
 
     @property  # which a module may have as a constant of a narrower type
@@ -69,17 +69,17 @@ class Task(Protocol):
 
     @property
     def Options(self) -> type:
-        """Frozen dataclass: how the data are sampled, and a model judged."""
+        """Frozen dataclass: options of sampling, training and evaluation."""
         ...
 
     @property
     def RECIPES(self) -> Mapping[str, Callable[..., Settings]]:
-        """Return {name: function of the flags that decide all others -> Settings}."""
+        """Return {recipe: function -> Settings}; its parameters are flags that set the defaults of others."""
         ...
 
     @property
     def ARCHITECTURES(self) -> tuple[str, ...]:
-        """Architectures that can learn it, see `settings.load_architecture`."""
+        """Names of the architectures that can learn it, see `settings.load_architecture`."""
         ...
 
     @property
@@ -94,7 +94,7 @@ class Task(Protocol):
 
     @staticmethod
     def check(settings: Settings) -> int:
-        """Return the longest row in tokens. Raises UserError that names the flag and what fits."""
+        """Return the longest row in tokens. Raises UserError for a flag that is out of range."""
         ...
 
     @staticmethod
@@ -104,17 +104,17 @@ class Task(Protocol):
 
     @staticmethod
     def describe(settings: Settings, rows: Any) -> dict:
-        """Return what config.json says of the data, with a `source`; equal means the same data."""
+        """Return the description of the data in config.json, with a `source`; equal ones mean equal data."""
         ...
 
     @staticmethod
     def files(rows: Any) -> dict:
-        """Return {name: text} that the run directory keeps."""
+        """Return {name: text} of files for the run directory."""
         ...
 
     @staticmethod
     def train_rows(rows: Any) -> Any:
-        """Return arrays that `sample` is handed; None where rows are drawn afresh."""
+        """Return the arrays from which `sample` draws; None where it draws fresh rows."""
         ...
 
     @staticmethod
@@ -129,25 +129,25 @@ class Task(Protocol):
 
     @staticmethod
     def make_loss(settings: Settings) -> Loss:
-        """Return (params, batch, key) -> (loss, metrics): {"loss"}, and "exact" if outputs are right or wrong.
+        """Return a function (params, batch, key) -> (loss, metrics).
 
-        Without a key nothing is random.
+        The metrics have "loss", and "exact" if outputs can be exactly right. Without a key nothing is random.
         """
         ...
 
     @staticmethod
     def floor(settings: Settings, rows: Any) -> float | None:
-        """Return the least validation loss there can be, where it is known."""
+        """Return the least possible validation loss; None if it is unknown."""
         ...
 
     @staticmethod
     def evaluate(model: Model, settings: Settings, rows: Any, progress: Progress) -> Evaluation:
-        """Measure a model. progress(done, total) is told how far it is."""
+        """Evaluate a model, calling progress(done, total) on the way."""
         ...
 
     @staticmethod
     def page(settings: Settings, rows: Any, params: Any, evaluation: Any, path: Path) -> dict:
-        """Return what the page shows, see `report.sections`; params and evaluation may be None."""
+        """Return the content of the page, see `report.sections`; params and evaluation may be None."""
         ...
 
     @staticmethod
@@ -157,22 +157,22 @@ class Task(Protocol):
 
     @staticmethod
     def init_from(settings: Settings) -> str | None:
-        """Return the folder of a model that training begins with."""
+        """Return the folder of the model that training begins with; None for a new model."""
         ...
 
     @staticmethod
-    def kept(settings: Settings, path: Path) -> Settings:
-        """Return the settings by which the rows of a run are read again."""
+    def stored_settings(settings: Settings, path: Path) -> Settings:
+        """Return the settings that load the rows of the run at `path` again, from the files that it stores."""
         ...
 
     @staticmethod
-    def initial_params(key: jax.Array, settings: Settings, given: Any = None) -> Any:
-        """Return the parameters that are trained, before the first step."""
+    def initial_params(key: jax.Array, settings: Settings, loaded: Any = None) -> Any:
+        """Return the parameters to train, before the first step. loaded: those of the model at `init_from`."""
         ...
 
     @staticmethod
-    def whole(params: Any, settings: Settings) -> Any:
-        """Return the parameters of the model, from what is trained."""
+    def model_params(params: Any, settings: Settings) -> Any:
+        """Return the parameters of the model, from those that are trained: adapters are merged."""
         ...
 
     @staticmethod
@@ -182,7 +182,7 @@ class Task(Protocol):
 
     @staticmethod
     def feed(settings: Settings, rows: Any) -> Feed | None:
-        """Return what reads rows step by step; what is read replaces train_rows."""
+        """Return the Feed whose rows replace train_rows; None if all rows are in memory."""
         ...
 
 
@@ -218,48 +218,48 @@ def load(name: str) -> ModuleType:
     return plugins.load(GROUP, name, OWN, __name__, NAMES)
 
 
-def _sound() -> dict[str, ModuleType]:
-    """Return all tasks but those of packages at fault, each of which is said once on standard error."""
-    found = {}
+def _loadable() -> dict[str, ModuleType]:
+    """Return {name: module} of the tasks that load, and report the others on standard error, once each."""
+    modules = {}
     for name in names():
         try:
-            found[name] = load(name)
+            modules[name] = load(name)
         except plugins.Fault as error:
             _tell_once(f"apformer: {error}")
-    return found
+    return modules
 
 
 def recipes() -> dict[str, str]:
-    """Return the name of the task of each recipe.
+    """Return {recipe: name of its task}.
 
     Raises:
         UserError: Exit code USAGE, if two tasks have a recipe of one name.
     """
-    found: dict[str, str] = {}
-    for task, module in _sound().items():
+    tasks: dict[str, str] = {}
+    for task, module in _loadable().items():
         for recipe in module.RECIPES:
-            if recipe in found:
-                fault = f"the tasks {found[recipe]} and {task} both have a recipe {recipe}"
+            if recipe in tasks:
+                fault = f"the tasks {tasks[recipe]} and {task} both have a recipe {recipe}"
                 raise UserError(f"{fault}: uninstall the package that brings one of them")
-            found[recipe] = task
-    return found
+            tasks[recipe] = task
+    return tasks
 
 
 def ability(settings: Settings, name: str, run: str | Path, command: str | None = None) -> Any:
-    """Return what a task has under a name of OPTIONAL.
+    """Return an optional function or module of a task, see OPTIONAL.
 
     Args:
         settings: Settings of a run.
         name: Name of the function or module.
         run: Directory of the run, for the message.
-        command: Command that needs it, if it is not called by that name.
+        command: Command that needs it, if it has another name.
 
     Raises:
-        UserError: Exit code USAGE, if the task lacks it. The sentence says what the run can do instead.
+        UserError: Exit code USAGE, if the task lacks it; suggests another command for the run.
     """
     task = load(settings.task)
     if not hasattr(task, name):
-        able = ", ".join(each for each, module in _sound().items() if hasattr(module, name))
-        fault = f"{run} is a run of {settings.task}, and `apformer {command or name}` takes runs of {able}"
+        others = ", ".join(other for other, module in _loadable().items() if hasattr(module, name))
+        fault = f"{run} is a run of {settings.task}, and `apformer {command or name}` takes runs of {others}"
         raise UserError(f"{fault}: name one, or try `{task.example(settings, shlex.quote(str(run)))}`")
     return getattr(task, name)

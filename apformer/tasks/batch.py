@@ -1,4 +1,4 @@
-"""Rows of tokens, and which of them count."""
+"""Rows of tokens and their weights."""
 
 from typing import Any, NamedTuple
 
@@ -9,8 +9,8 @@ class Batch(NamedTuple):
     """Rows of tokens, (B, T) or with more axes before these.
 
     Attributes:
-        tokens_BT: Tokens, int32; 0 beyond the end of a row.
-        weights_BT: Weights of the tokens as targets, float32; 0 for the first and beyond the end.
+        tokens_BT: Tokens, int32; 0 for padding.
+        weights_BT: Weights of the tokens as targets, float32; 0 for the first and for padding.
     """
 
     tokens_BT: Array

@@ -1,6 +1,6 @@
-"""Ready-made names of the task protocol: rows drawn afresh, and all parameters of the model trained.
+"""Ready-made names of the task protocol: for fresh rows, and for training all parameters of a model.
 
-`load`, `train_rows`, `describe` and `files` are those of a task that keeps no rows: its `rows` are None.
+`load`, `train_rows`, `describe` and `files` are for a task without stored rows: its `rows` is None.
 """
 
 from pathlib import Path
@@ -15,8 +15,8 @@ from apformer.settings import Settings, architecture_of, training_apply
 from apformer.tasks import GROUP, Loss, LossAndMetrics
 from apformer.tasks.batch import Batch
 
-__all__ = ["describe", "feed", "files", "floor", "init_from", "initial_params", "kept", "load", "make_loss"]
-__all__ += ["make_optimizer", "train_rows", "whole"]
+__all__ = ["describe", "feed", "files", "floor", "init_from", "initial_params", "load", "make_loss", "make_optimizer"]
+__all__ += ["model_params", "stored_settings", "train_rows"]
 
 
 def load(settings: Settings) -> tuple[Settings, None]:
@@ -25,11 +25,11 @@ def load(settings: Settings) -> tuple[Settings, None]:
 
 
 def train_rows(rows: Any) -> None:
-    """Return None: `sample` draws its rows afresh."""
+    """Return None: `sample` draws fresh rows."""
 
 
 def describe(settings: Settings, rows: Any) -> dict:
-    """Return what config.json says of the data."""
+    """Return the description of the data in config.json."""
     return {"source": "sampler"}
 
 
@@ -39,7 +39,7 @@ def files(rows: Any) -> dict:
 
 
 def floor(settings: Settings, rows: Any) -> None:
-    """Return None: the least validation loss is not known."""
+    """Return None: the least possible validation loss is unknown."""
 
 
 def init_from(settings: Settings) -> str | None:
@@ -47,20 +47,20 @@ def init_from(settings: Settings) -> str | None:
     return getattr(settings.options, "init_from", None)
 
 
-def kept(settings: Settings, path: Path) -> Settings:
-    """Return the settings by which the rows of the run at `path` are read again."""
+def stored_settings(settings: Settings, path: Path) -> Settings:
+    """Return the settings: the rows of the run at `path` need none of its files."""
     return settings
 
 
-def initial_params(key: jax.Array, settings: Settings, given: Any = None) -> Any:
-    """Return the parameters before the first step: new ones, or those given, of the model that training begins with."""
-    if given is not None:
-        return jax.tree.map(lambda leaf: jnp.array(leaf, jnp.result_type(float)), given)  # as `init` makes them
+def initial_params(key: jax.Array, settings: Settings, loaded: Any = None) -> Any:
+    """Return the parameters before the first step: new ones, or a copy of those loaded from `init_from`."""
+    if loaded is not None:
+        return jax.tree.map(lambda leaf: jnp.array(leaf, jnp.result_type(float)), loaded)  # the dtype of `init`
     return architecture_of(settings).init(key, settings.model)
 
 
-def whole(params: Any, settings: Settings) -> Any:
-    """Return the parameters of the model from those of the training state."""
+def model_params(params: Any, settings: Settings) -> Any:
+    """Return the parameters: all of the model are trained."""
     return params
 
 
@@ -70,13 +70,13 @@ def make_optimizer(settings: Settings) -> optax.GradientTransformationExtraArgs:
 
 
 def feed(settings: Settings, rows: Any) -> None:
-    """Return None: all rows lie on the device."""
+    """Return None: all rows are on the device."""
 
 
 def make_loss(settings: Settings) -> Loss:
     """Return loss_fn(params, batch, key) -> (loss, metrics): the next-token loss of a `tasks.batch.Batch`.
 
-    The metrics are `loss`, and `exact`: the share of rows in which every token that counts is the most likely one.
+    The metrics are `loss`, and `exact`: the share of rows in which each token of positive weight is the most likely.
     """
     apply = training_apply(settings)
 
@@ -86,30 +86,30 @@ def make_loss(settings: Settings) -> Loss:
     def loss_fn(params: Any, batch: Batch, key: jax.Array | None) -> LossAndMetrics:
         batch = checked(batch, settings)
         return loss.next_token_loss(
-            computed(params, settings), batch, key, settings.model, apply=apply, measure=measure
+            cast_params(params, settings), batch, key, settings.model, apply=apply, measure=measure
         )
 
     return loss_fn
 
 
 def checked(batch: Any, settings: Settings) -> Batch:
-    """Return what `sample` has drawn. Raises plugins.Fault, a UserError, unless it is a Batch."""
+    """Return a batch of `sample`. Raises plugins.Fault, a UserError, if it is no Batch."""
     if not hasattr(batch, "weights_BT") or batch.weights_BT.shape != batch.tokens_BT.shape:
-        says = "whose `sample` returns no Batch of tokens and weights of one shape"
-        raise plugins.fault(GROUP, settings.task, says)
+        fault = "whose `sample` returns no Batch of tokens and weights of one shape"
+        raise plugins.fault(GROUP, settings.task, fault)
     return batch
 
 
-def computed(params: Any, settings: Settings) -> Any:
-    """Return parameters in the compute_dtype of a training step."""
+def cast_params(params: Any, settings: Settings) -> Any:
+    """Cast parameters to the compute_dtype of a training step."""
     return jax.tree.map(lambda leaf: leaf.astype(settings.training.compute_dtype), params)
 
 
 def right_rows(logits_BTV: jax.Array, batch: Batch) -> jax.Array:
-    """Return which rows are exactly right, (B,); logits_BTV[:, t] are those of batch.tokens_BT[:, t + 1]."""
+    """Return the mask of rows that are exactly right, (B,); logits_BTV[:, t] predict batch.tokens_BT[:, t + 1]."""
     return ((logits_BTV.argmax(-1) == batch.tokens_BT[:, 1:]) | (batch.weights_BT[:, 1:] <= 0)).all(1)
 
 
 def token_nats(logits_BTV: jax.Array, batch: Batch) -> jax.Array:
-    """Return what each token of rows but the first costs, in nats: (B, T - 1), 0 where it weighs nothing."""
+    """Return the nats of each token but the first: (B, T - 1), 0 where its weight is 0."""
     return jnp.where(batch.weights_BT[:, 1:] > 0, loss.token_nats(logits_BTV, batch.tokens_BT[:, 1:]), 0.0)

@@ -1,4 +1,4 @@
-"""The run whose model another run begins with (`--init_from`), and the flags that must agree with it."""
+"""The source run of `--init_from`, and the flags that must agree with it."""
 
 import os
 from collections.abc import Iterable
@@ -18,19 +18,19 @@ class Source(NamedTuple):
     data: Any  # Config of the task
 
 
-def read(folder: str | Path, task: str, data: type, other: tuple[str, str]) -> Source:
+def read(folder: str | Path, task: str, data: type, words: tuple[str, str]) -> Source:
     """Read the config.json of a run.
 
     Args:
         folder: Directory of the run.
-        task: Name of the task that it must be of.
+        task: Name of its task.
         data: Config of this task.
-        other: What a run of this task was trained to do, and the remedy, for messages.
+        words: Words for messages: what a run of this task was trained on or to do, and the remedy.
 
     Raises:
         UserError: USAGE for a folder that holds no run of this task, CHECKPOINT if its config.json is damaged.
     """
-    trained, remedy = other
+    trained, remedy = words
     file = Path(folder) / "config.json"
     if not os.path.isdir(folder):  # pathlib raises where a name is too long
         raise UserError(f"{folder} is not a directory: {remedy}")
@@ -47,17 +47,17 @@ def read(folder: str | Path, task: str, data: type, other: tuple[str, str]) -> S
         raise UserError(f"{fault}: restore it, or train anew", CHECKPOINT) from None
 
 
-def require_same(part: Any, theirs: Any, names: Iterable[str], folder: str) -> None:
-    """Raise UserError (exit USAGE) for the first of these fields in which the flags differ from the run in the folder.
+def require_same(part: Any, run_part: Any, names: Iterable[str], folder: str) -> None:
+    """Raise UserError (exit USAGE) for the first field in which the flags differ from the run in the folder.
 
     Args:
         part: Part of the settings, from the flags.
-        theirs: The same part of the run.
+        run_part: The same part of the settings of the run.
         names: Fields to compare.
         folder: Directory of the run, for the message.
     """
     for name in names:
-        value, other = getattr(part, name), getattr(theirs, name)
+        value, other = getattr(part, name), getattr(run_part, name)
         if value != other:
             fault = f"--{name} {value} contradicts --init_from {folder}, whose {name} is {other}"
             raise UserError(f"{fault}: drop the flag")

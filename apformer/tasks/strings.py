@@ -1,10 +1,10 @@
-"""The names of the protocol for a task whose rows are short strings, drawn afresh, such as `123=321`.
+"""Ready-made names of the task protocol for fresh short strings, such as `123=321`.
 
     from apformer.tasks.strings import *
 
-gives a module all but Config, RECIPES, ARCHITECTURES and `sample`. What it defines after that takes their place.
+gives a module all names but Config, RECIPES, ARCHITECTURES and `sample`; its own definitions after that replace them.
 The task has a VOCABULARY: the characters of its tokens as one text. Token 0 is the line feed, which ends a string and
-fills its row after that. Its `sample` returns a `tasks.batch.Batch` whose weights are 1 for the characters to predict:
+fills the rest of its row. Its `sample` returns a `tasks.batch.Batch` whose weights are 1 for the characters to predict:
 from some place in the string to the line feed that ends it.
 """
 
@@ -34,10 +34,10 @@ __all__ += defaults.__all__
 
 NOT_COMPILED = {"options": ("test_sequences",)}
 EVALUATION = {"strings", "loss", "exact", "by_length", "errors"}
-TEST_KEY, VALIDATION_KEY = 1, 2  # the same rows for every seed
+TEST_KEY, VALIDATION_KEY = 1, 2  # fixed, so that rows are the same for every seed
 VALIDATION_ROWS = 1024
-ROWS = 1024  # that are measured at once
-ERRORS = 100  # wrong strings that the evaluation keeps
+ROWS = 1024  # rows evaluated at once
+ERRORS = 100  # most wrong strings in evaluation.json
 NAMES = ("given", "expected", "predicted")  # texts of a wrong string
 
 
@@ -53,7 +53,7 @@ class Options:
 
 
 def check(settings: Settings) -> int:
-    """Return the longest row in tokens. Raises UserError (exit USAGE) that names the flag and what fits."""
+    """Return the longest row in tokens. Raises UserError (exit USAGE) for a flag that is out of range."""
     size = len(_vocabulary(settings))
     require("vocab_size", settings.model.vocab_size == size, settings.model, f"{size}")
     require_whole("test_sequences", settings.options)
@@ -61,20 +61,20 @@ def check(settings: Settings) -> int:
 
 
 def validation(settings: Settings, rows: None) -> Batch:
-    """Return the strings by which the best checkpoint is chosen, the same for every seed."""
+    """Return the batch by which the best checkpoint is chosen, the same for every seed."""
     return _draw(settings, VALIDATION_KEY, VALIDATION_ROWS)
 
 
 def evaluate(model: Model, settings: Settings, rows: None, progress: Progress) -> tasks.Evaluation:
-    """Measure strings that are drawn afresh: the loss, and which are exactly right, by the characters to predict.
+    """Evaluate a model on fresh strings: the loss, and exact match by the number of characters to predict.
 
-    Each character is predicted after the true ones. A string that is right so is also what greedy decoding writes.
+    Each character is predicted after the true ones. Of a string that is exactly right, greedy decoding writes the same.
     """
     count, vocabulary = settings.options.test_sequences, _vocabulary(settings)
     batch, parts = jax.device_get(_draw(settings, TEST_KEY, count)), []
     for start in range(0, count, ROWS):
-        rows_of_part = jax.tree.map(lambda leaf, start=start: leaf[start : start + ROWS], batch)
-        parts.append(jax.device_get(_measure(model, rows_of_part)))
+        part = jax.tree.map(lambda leaf, start=start: leaf[start : start + ROWS], batch)
+        parts.append(jax.device_get(_measure(model, part)))
         progress(min(start + ROWS, count), count)
     nats_B, predicted_BT, right_B = map(np.concatenate, zip(*parts, strict=True))
     counts_BT, errors = batch.weights_BT > 0, []
@@ -94,13 +94,13 @@ def evaluate(model: Model, settings: Settings, rows: None, progress: Progress) -
     lines = [["characters to predict", "count", "exactly right"]]
     for group in [*result["by_length"], every]:
         lines.append([str(group["length"]), f"{group['count']:,}", tables.percent(group["exact"])])
-    head = f"{count:,} strings drawn afresh: {result['loss']:.4f} nats per character"
+    head = f"{count:,} fresh strings: {result['loss']:.4f} nats per character"
     figures = attention.pictures(settings, model.params, batch, [*vocabulary])
     return tasks.Evaluation(result, "\n".join([head, "", *tables.columns(lines)]), figures)
 
 
 def page(settings: Settings, rows: None, params: Any, evaluation: dict | None, path: Path) -> dict:
-    """Return what the page shows, see `report.sections`: which strings are right by length, and which are wrong."""
+    """Return the content of the page, see `report.sections`: exact match by length, and wrong strings."""
     batch, vocabulary = sections.some_rows(validation(settings, rows)), _vocabulary(settings)
     prompt = sections.text("Type the beginning of a string.", batch.tokens_BT.shape[1])
     lead = "A string is right when each of its characters is the most likely one after the true text before it."
@@ -112,8 +112,8 @@ def page(settings: Settings, rows: None, params: Any, evaluation: dict | None, p
     }
     errors = None
     if evaluation:
-        of = f"of {evaluation['strings']:,} strings"
-        shown["facts"] = [["exactly right", sections.percent(evaluation["exact"]), of]]
+        total = f"of {evaluation['strings']:,} strings"
+        shown["facts"] = [["exactly right", sections.percent(evaluation["exact"]), total]]
         shown["right"]["blocks"] = [_by_length(evaluation["by_length"])]
         errors = [[sections.cell(text, code=True) for text in error.values()] for error in evaluation["errors"]]
     shown["wrong"] = sections.listing("Wrong strings", "A few.", ["given", "right", "the model"], errors)
@@ -141,17 +141,17 @@ def example(settings: Settings, run: str) -> str:
 
 
 def predict(model: Model, settings: Settings, lines: list[str], name: str, terms: int) -> list[tuple[str, int]]:
-    """Continue each line to the end of its string, greedily.
+    """Return the greedy continuation of each line to the end of its string, and the number 1.
 
     Args:
         model: Model of the run.
         settings: Settings of the run.
         lines: Beginnings of strings.
-        name: What to call the lines in a message.
-        terms: How many strings to predict after a line: 1.
+        name: Name of the lines in a message.
+        terms: Number of strings to predict for a line: 1.
 
     Raises:
-        UserError: USAGE for other `terms`, DATA for a line that begins no string; it names the line.
+        UserError: USAGE for other `terms`, DATA for a line that begins no string, with its number.
     """
     if terms != 1:
         raise UserError(f"--terms {terms} is more than one string: leave it out")
@@ -163,11 +163,11 @@ def predict(model: Model, settings: Settings, lines: list[str], name: str, terms
         if not 1 <= len(line) < longest:
             raise UserError(f"{name}, line {number}: has {len(line):,} characters; give 1 to {longest - 1:,}", DATA)
     prompts = [[vocabulary.index(letter) for letter in line] for line in lines]
-    texts = (
-        _text(tokens_N[: longest - len(line)], vocabulary)
-        for tokens_N, line in zip(continue_rows(prompts, longest, model), lines, strict=True)
-    )
-    return [(text.partition("\n")[0], 1) for text in texts]
+    tokens_BN = continue_rows(prompts, longest, model)
+    return [
+        (_text(tokens_N[: longest - len(line)], vocabulary).partition("\n")[0], 1)
+        for tokens_N, line in zip(tokens_BN, lines, strict=True)
+    ]
 
 
 def _vocabulary(settings: Settings) -> str:
@@ -183,13 +183,13 @@ def _draw(settings: Settings, seed: int, count: int) -> Batch:
 
 @jax.jit
 def _measure(model: Model, batch: Batch) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Return the nats of each string, what is predicted for each token but the first, and which strings are right."""
+    """Return the nats of each string, the prediction of each token but the first, and the mask of right strings."""
     logits_BTV = model.apply(batch.tokens_BT[:, :-1])
     return token_nats(logits_BTV, batch).sum(1), logits_BTV.argmax(-1), right_rows(logits_BTV, batch)
 
 
 def _prompt(batch: Batch, row: int, vocabulary: str) -> str:
-    """Return what is given of a string."""
+    """Return the characters of a string before those to predict."""
     first = int(np.argmax(np.asarray(batch.weights_BT[row]) > 0))
     return _text(batch.tokens_BT[row, :first], vocabulary)
 

@@ -65,7 +65,7 @@ def cut_back(path):
 
 def missed(path):
     settings = tasks.load("progressions").RECIPES["exact"]()
-    crops.named(metrics.read_missed(path.parent), settings.data, 12, 8)
+    crops.from_records(metrics.read_missed(path.parent), settings.data, 12, 8)
 
 
 def verify(sealed):

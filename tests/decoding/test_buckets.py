@@ -15,18 +15,18 @@ def padded(widths, lengths):
     return sum(next(width for width in widths if length <= width) for length in lengths)
 
 
-def cheapest(lengths, each, most):
+def cheapest(lengths, width_cost, most):
     """The least cost of all sets of at most `most` widths, by trying them all."""
     others = [width for width in sorted({*lengths}) if width < max(lengths)]
     choices = itertools.chain(*(itertools.combinations(others, n) for n in range(min(most, len(others) + 1))))
-    return min(padded((*some, max(lengths)), lengths) + each * (len(some) + 1) for some in choices)
+    return min(padded((*some, max(lengths)), lengths) + width_cost * (len(some) + 1) for some in choices)
 
 
-@given(lengths=lengths, each=st.integers(0, 30), most=st.one_of(st.none(), st.integers(1, 4)))
-def test_no_other_widths_cost_less(lengths, each, most):
-    widths = buckets.widths(*np.unique(lengths, return_counts=True), each=each, most=most)
+@given(lengths=lengths, width_cost=st.integers(0, 30), most=st.one_of(st.none(), st.integers(1, 4)))
+def test_no_other_widths_cost_less(lengths, width_cost, most):
+    widths = buckets.widths(*np.unique(lengths, return_counts=True), width_cost=width_cost, most=most)
     assert list(widths) == sorted({*widths}) and {*widths} <= {*lengths} and len(widths) <= (most or 9)
-    assert padded(widths, lengths) + each * len(widths) == cheapest(lengths, each, most or 9)
+    assert padded(widths, lengths) + width_cost * len(widths) == cheapest(lengths, width_cost, most or 9)
 
 
 @given(width_N=lengths, batch_tokens=st.integers(1, 60))

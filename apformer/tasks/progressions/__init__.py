@@ -1,12 +1,20 @@
-"""The home task: arithmetic progressions as fixed-width, zero-padded text, 007 010 013, continued term by term.
+"""The home task: continue arithmetic progressions, written as text with zero-padded terms such as 007 010 013.
 
     x_n = x_1 + (n - 1) d          0 <= x_n < 10^D          D digits a term, a space between two terms
 
-The first two terms fix a progression, so every later term can be predicted. Rows come from the generator, or from a
-text file. `rows` is None in the one case, {split: Progressions} in the other.
+The first two terms fix a progression, so every later term can be predicted. Rows come from the generator (`rows` is
+None) or from a text file (`rows` is {split: Progressions}).
 """
 
-from apformer.tasks.defaults import feed, files, init_from, initial_params, kept, make_optimizer, whole
+from apformer.tasks.defaults import (
+    feed,
+    files,
+    init_from,
+    initial_params,
+    make_optimizer,
+    model_params,
+    stored_settings,
+)
 from apformer.tasks.progressions.continuation import example, predict
 from apformer.tasks.progressions.evaluation import evaluate
 from apformer.tasks.progressions.generator import Config

@@ -1,14 +1,14 @@
-"""The best that any predictor can do: the Bayes predictor, which knows the generator (but not the split).
+"""The Bayes predictor: the least possible loss of a predictor that knows the generator, but not the split.
 
-Only the first term and the difference are unpredictable: after the second term all is known. With M differences, the
-N numbers of terms that a difference allows, and C_n numbers at which n such terms can start,
+Only the first term and the difference are unpredictable: after the second term all is known. With M differences, N
+numbers of terms that a difference allows, and C_n first terms from which n terms fit,
 
     p(first, difference) = 1/M * 1/N * sum over n of [n terms from `first` fit] / C_n.
 
 The first character is given, so a row costs -log p(first, difference) + log p(first character) nats, and the floor is
-[H(first, difference) - H(first character)] / E[characters - 1]. Downwards is upwards seen in the mirror
-first -> 10^D - 1 - first. For each difference p is a staircase over `first` with a step at each C_n, so nothing here
-enumerates first terms.
+[H(first, difference) - H(first character)] / E[characters - 1]. Negative differences mirror positive ones by
+first -> 10^D - 1 - first. For each difference p is a step function of `first` with a step at each C_n, so first terms
+need not be enumerated.
 """
 
 from collections.abc import Iterator
@@ -17,13 +17,13 @@ import numpy as np
 
 from apformer.tasks.progressions.generator import Array, Config, Progressions, longest, most_terms
 
-_CELLS = 2**20  # of arrays (differences or rows, numbers of terms) held in memory at a time
+_CELLS = 2**20  # most elements of an array (differences or rows, numbers of terms)
 
 
 def bayes_nats(progressions: Progressions, cfg: Config) -> np.ndarray:
-    """Return the nats that the Bayes predictor pays for each whole row, its first character given.
+    """Return the Bayes predictor's nats of each row, given its first character.
 
-    They are float64 of shape (B,); infinite where the generator never draws such a first term and difference.
+    They are float64 of shape (B,); infinite for a first term and difference that the generator never draws.
     """
     first_B, difference_B = (np.asarray(a, np.int64) for a in progressions[:2])
     size = _block(cfg)
@@ -34,7 +34,7 @@ def bayes_nats(progressions: Progressions, cfg: Config) -> np.ndarray:
 
 
 def probability(first_B: Array, difference_B: Array, cfg: Config) -> Array:
-    """Return p(first, difference) of numpy or JAX integers (B,), as floats; 0 of what the generator never draws."""
+    """Return p(first, difference) of numpy or JAX integers (B,), as floats; 0 for rows that are never drawn."""
     xp = difference_B.__array_namespace__()
     from_edge_B = xp.where(difference_B < 0, 10**cfg.digits - 1 - first_B, first_B)
     starts_BN, weight_BN = _starts(difference_B, cfg)
@@ -70,7 +70,7 @@ def _p_first_character(cfg: Config) -> np.ndarray:
 
 
 def _starts(difference_M: Array, cfg: Config) -> tuple[Array, Array]:
-    """Return C_n, 0 where n is more terms than fit, and the weight 1/(M N C_n) of each; both of shape (M, N)."""
+    """Return C_n (0 if n terms do not fit) and the weights 1/(M N C_n), both of shape (M, N)."""
     xp = difference_M.__array_namespace__()
     terms_N = xp.arange(cfg.min_terms, most_terms(cfg) + 1, dtype=difference_M.dtype)
     longest_M = longest(difference_M, cfg)

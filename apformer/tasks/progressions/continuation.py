@@ -11,28 +11,29 @@ MOST = 2**20  # characters of a line
 
 
 def predict(model: Model, settings: Settings, lines: list[str], name: str, terms: int) -> list[tuple[str, int]]:
-    """Return the next terms of each line, and how many of those asked for there are.
+    """Return the next terms of each line, and their number: fewer than `terms` if the progression leaves the range.
 
     Args:
         model: Model of the run.
         settings: Settings of the run.
         lines: Lines of terms.
-        name: What to call the lines in a message.
-        terms: How many terms to add.
+        name: Name of the lines in a message.
+        terms: Number of terms to add.
 
     Raises:
         UserError: Names the line, or the flag.
     """
     rows, digits = text_file.read_numbers(lines, name)
-    known = settings.data.digits
-    if digits != known:
-        fault = f"{name} has terms of {digits} digits where the model knows {known}"
-        raise UserError(f"{fault}: give terms of {known}", DATA)
+    trained = settings.data.digits
+    if digits != trained:
+        fault = f"{name} has terms of {digits} digits where the model knows {trained}"
+        raise UserError(f"{fault}: give terms of {trained}", DATA)
     least, most = settings.data.min_difference, settings.data.max_difference
-    if unseen := [(number, row[1]) for number, row in enumerate(rows, 1) if not least <= row[1] <= most]:
+    unseen = [(number, row[1]) for number, row in enumerate(rows, 1) if not least <= row[1] <= most]
+    if unseen:
         number, difference = unseen[0]
-        seen = f"the model was trained on differences from {least} to {most}, and {difference} is another"
-        tell(f"{name}, line {number}: {seen}")
+        warning = f"the model was trained on differences from {least} to {most}, and {difference} is another"
+        tell(f"{name}, line {number}: {warning}")
     fits_B = [terms_that_fit(*row, digits, terms) for row in rows]
     characters = max(fits_B) * (digits + 1)
     longest = max(map(len, lines)) + characters
@@ -48,14 +49,14 @@ def predict(model: Model, settings: Settings, lines: list[str], name: str, terms
 
 
 def terms_that_fit(first: int, difference: int, terms: int, digits: int, more: int) -> int:
-    """Return how many of the next `more` terms of a progression stay within 0 .. 10^D - 1; numbers of any size."""
+    """Return how many of the next `more` terms of a progression stay within 0 .. 10^D - 1; for any Python integers."""
     last = first + (terms - 1) * difference
     room = last if difference < 0 else 10**digits - 1 - last
     return min(more, room // abs(difference)) if difference else more
 
 
 def example(settings: Settings, run: str) -> str:
-    """Return a command to try on a run: to continue 007 010 013, or the nearest that can be drawn."""
+    """Return a command to try on a run: continue 007 010 013, or a similar progression of its generator."""
     cfg, top = settings.data, 10**settings.data.digits - 1
     difference = sorted((cfg.min_difference, 3, cfg.max_difference))[1]
     terms = 3 if 2 * abs(difference) <= top else 2

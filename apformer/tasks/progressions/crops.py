@@ -1,11 +1,11 @@
-"""Crops of progressions for training: a few terms from anywhere, or from where carries are rare and long.
+"""Crops of progressions for training: a few terms from anywhere, or from where rare, long carries occur.
 
-Two terms fix a progression, so a crop of a few terms is as good as the whole. Most rules of addition show in every
-crop. A carry through several places is rare, and it occurs where a term is close to a round number:
+Two terms fix a progression, so a model can learn from a few terms. Most rules of addition show in every crop. A carry
+through several places is rare, and it occurs where a term is close to a round number:
 
     z = m 10^j + r,   |r| <= 10^i,   i < j       the places i to j - 1 of z are all 0, or all 9
 
-A certificate names contexts: the row (first, difference) after `given` terms, where the next term is asked.
+A certificate names contexts with errors: (first, difference, number of given terms before the wrong one).
 """
 
 from typing import Any
@@ -27,15 +27,13 @@ from apformer.tasks.progressions.generator import (
     split_of,
 )
 
-_CONTEXT = ("first", "difference", "given")
-
 
 def anywhere(key: jax.Array, progressions: Progressions, digits: int, terms: int) -> tuple[Batch, jax.Array]:
-    """Return `terms` terms from anywhere in every progression, and the number of terms before them, (B,).
+    """Return (crops, terms before): `terms` terms from a random place of every progression, and its index, (B,).
 
-    The first two terms are given, as in a prompt: they have weight 0, since drawn progressions start otherwise.
+    The first two terms have weight 0, as in a prompt, since crops do not start like rows of the generator.
 
-    Pure; digits and terms are static under jit. Returns arrays of shape (B, terms * (digits + 1) - 1).
+    Pure; digits and terms are static under jit. The Batch has shape (B, terms * (digits + 1) - 1).
     """
     first_B, difference_B, terms_B = map(jnp.asarray, progressions)
     start_B = below(key, jnp.maximum(terms_B - terms, 0) + 1)
@@ -44,18 +42,18 @@ def anywhere(key: jax.Array, progressions: Progressions, digits: int, terms: int
 
 
 def terms_before(key: jax.Array, crops: Progressions, cfg: Config, terms: int) -> jax.Array:
-    """Return how many terms stand before each crop of up to `terms` terms in some row, each number as likely, (B,).
+    """Draw the number of terms before each crop in its row, uniformly from those that fit: (B,).
 
-    Pure; cfg and terms are static under jit.
+    A crop has up to `terms` terms. Pure; cfg and terms are static under jit.
     """
     fits_B = fitting(crops.first_B, -crops.difference_B, cfg.digits) - 1
     return below(key, jnp.minimum(fits_B, max(0, most_terms(cfg) - terms)) + 1)
 
 
 def long(key: jax.Array, cfg: Config, batch_size: int) -> Progressions:
-    """Draw progressions of any number of terms, each as likely: a number, a difference that fits it, a first term.
+    """Draw progressions with a uniform number of terms, then a difference that fits, then a first term.
 
-    A progression goes on for as long as it can. One that is on no training line has no term.
+    A progression is then extended as far as it fits. Those on no training line get 0 terms.
 
     Pure; all but key are static under jit.
     """
@@ -73,7 +71,7 @@ def long(key: jax.Array, cfg: Config, batch_size: int) -> Progressions:
 def near_round(key: jax.Array, cfg: Config, batch_size: int, terms: int) -> Progressions:
     """Draw crops of training lines in which a predictable term is close to a round number.
 
-    A crop that is not on a training line, or that begins below 0, has no term.
+    A crop that is on no training line, or starts out of range, gets 0 terms.
 
     Pure; all but key are static under jit.
     """
@@ -83,13 +81,13 @@ def near_round(key: jax.Array, cfg: Config, batch_size: int, terms: int) -> Prog
     i_B = below(keys[1], j_B)
     r_B = below(keys[2], 2 * power_J[i_B] + 1) - power_J[i_B]
     term_B = below(keys[3], power_J[cfg.digits - j_B] + 1) * power_J[j_B] + r_B
-    drawn_B = draw(keys[4], cfg, batch_size).difference_B
-    # Of some rows the difference is round, so that the terms before are as close to round numbers.
+    exact_B = draw(keys[4], cfg, batch_size).difference_B
+    # Round the difference to a random place, so that earlier terms are as close to round numbers.
     place_B = power_J[below(keys[6], jnp.full(batch_size, cfg.digits, jnp.int32))]
-    round_B = drawn_B // place_B * place_B
+    round_B = exact_B // place_B * place_B
     in_range_B = (cfg.min_difference <= round_B) & (round_B <= cfg.max_difference)
-    difference_B = jnp.where(in_range_B, round_B, drawn_B)
-    # As many terms stand before it as were drawn, or as fit.
+    difference_B = jnp.where(in_range_B, round_B, exact_B)
+    # The number of terms before this term is random, at most as many as fit.
     room_B = jnp.where(difference_B < 0, top - term_B, term_B) // jnp.maximum(abs(difference_B), 1)
     before_B = jnp.minimum(2 + below(keys[5], jnp.full(batch_size, terms - 2, jnp.int32)), room_B)
     first_B = jnp.clip(term_B - before_B * difference_B, 0, top)
@@ -98,38 +96,39 @@ def near_round(key: jax.Array, cfg: Config, batch_size: int, terms: int) -> Prog
     return Progressions(first_B, difference_B, jnp.where(fits_B, terms_B, 0))
 
 
-def named(records: list[dict], cfg: Config, terms: int, count: int) -> Progressions:
-    """Return `count` rows of up to `terms` terms with the contexts of records of missed.jsonl, the newest first.
+def from_records(records: list[dict], cfg: Config, terms: int, count: int) -> Progressions:
+    """Return `count` rows of up to `terms` terms for the contexts in records of missed.jsonl, the newest first.
 
-    The rows that are left over have no term. Numpy arrays. Raises UserError (exit CHECKPOINT) for other records.
+    They are numpy arrays; unused rows get 0 terms. Raises UserError (exit CHECKPOINT) for damaged records.
     """
     try:
-        told = [np.array([record.get(name, []) for name in _CONTEXT], np.int32) for record in reversed(records)]
-        first_N, difference_N, given_N = np.concatenate([np.zeros((3, 0), np.int32), *told], axis=1)
+        names = "first", "difference", "given"
+        columns = [np.array([record.get(name, []) for name in names], np.int32) for record in reversed(records)]
+        first_N, difference_N, before_N = np.concatenate([np.zeros((3, 0), np.int32), *columns], axis=1)
     except (OverflowError, TypeError, ValueError) as error:
         fault = f"missed.jsonl is damaged ({error})"
         raise UserError(f"{fault}: restore it from a copy, or train anew", CHECKPOINT) from None
-    # A row that is shorter than its context holds the end of it.
-    first_N = first_N + np.maximum(given_N + 1 - terms, 0) * difference_N
+    # A context with more terms than a row is cut to its last terms.
+    first_N = first_N + np.maximum(before_N + 1 - terms, 0) * difference_N
     trained_N = split_of(difference_N, first_N) == 0
-    found = [*dict.fromkeys(zip(first_N[trained_N].tolist(), difference_N[trained_N].tolist(), strict=True))][:count]
-    first_B, difference_B = np.array(found + [(0, 1)] * (count - len(found)), np.int32).reshape(count, 2).T
+    pairs = [*dict.fromkeys(zip(first_N[trained_N].tolist(), difference_N[trained_N].tolist(), strict=True))][:count]
+    first_B, difference_B = np.array(pairs + [(0, 1)] * (count - len(pairs)), np.int32).reshape(count, 2).T
     terms_B = np.minimum(fitting(first_B, difference_B, cfg.digits), terms)
-    return Progressions(first_B, difference_B, np.where(np.arange(count) < len(found), terms_B, 0).astype(np.int32))
+    return Progressions(first_B, difference_B, np.where(np.arange(count) < len(pairs), terms_B, 0).astype(np.int32))
 
 
-def among(rows: Any, missed: Any, there_B: np.ndarray) -> Any:
-    """Return the rows, pytrees of arrays, in which the missed rows that are there stand in place of the last. Pure."""
+def replace_last(rows: Any, missed: Any, mask_B: np.ndarray) -> Any:
+    """Return rows, pytrees of arrays, whose last ones are replaced by the missed rows where the mask is set. Pure."""
 
     def replaced(leaf: jax.Array, other: jax.Array) -> jax.Array:
         rest, last = jnp.split(leaf, [len(leaf) - len(other)])
-        there = jnp.asarray(there_B).reshape(-1, *[1] * (leaf.ndim - 1))
-        return jnp.concatenate([rest, jnp.where(there, other, last)])
+        mask = jnp.asarray(mask_B).reshape(-1, *[1] * (leaf.ndim - 1))
+        return jnp.concatenate([rest, jnp.where(mask, other, last)])
 
     return jax.tree.map(replaced, rows, missed)
 
 
 def predictable(batch: Batch, digits: int) -> Batch:
-    """Return the batch with weight 0 on the first two terms: the targets are the terms that follow from them."""
-    given_T = jnp.arange(batch.tokens_BT.shape[1]) < 2 * (digits + 1) - 1
-    return batch._replace(weights_BT=jnp.where(given_T[None, :], 0.0, batch.weights_BT))
+    """Return the batch with weight 0 on the first two terms, so that only predictable terms are targets."""
+    prompt_T = jnp.arange(batch.tokens_BT.shape[1]) < 2 * (digits + 1) - 1
+    return batch._replace(weights_BT=jnp.where(prompt_T[None, :], 0.0, batch.weights_BT))

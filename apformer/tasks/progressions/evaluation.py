@@ -1,16 +1,16 @@
-"""Evaluation on held-out progressions: which terms are exactly right, and what the model's surprise costs.
+"""Evaluation on held-out progressions: exact match of terms, and the loss.
 
 The first two terms fix a progression, so the third and every later one is *predictable*. A predictable term is right
 when the space before it and each of its D digits are right:
 
 - teacher-forced  each character is the most likely one after the true text before it
-- free-running    greedy generation from the first two terms alone; a slip spoils what comes after it
+- free-running    greedy generation from the first two terms alone; an error also spoils later terms
 
     nats per character = mean of -log p(character | text before it);
     excess             = that of the model - that of the Bayes predictor, on the same rows.
 
-The model comes in as functions, the progressions as numpy arrays. Rows of like length are measured together, in few
-static shapes. Generation is slow, so a row that is right in the first mode, each character clearly, is not generated.
+Rows of similar length are evaluated together, in few static shapes. Generation is slow, so rows whose teacher-forced
+characters are all right by a margin of more than SURE are not generated.
 """
 
 import math
@@ -36,21 +36,21 @@ from apformer.tasks.progressions import bayes, training
 from apformer.tasks.progressions.generator import Progressions, encode_rows, render
 from apformer.tokenizers.digits import VOCABULARY, decode
 
-SURE = 0.1  # by far more than ways of computing one logit differ, which is by 1e-5
+SURE = 0.1  # margin of logits; far more than rounding, which is about 1e-5
 MODES = {"teacher_forced": "teacher-forced", "free_running": "free-running"}
-EXAMPLES = 200  # wrong terms kept, spread over all that there are
+EXAMPLES = 200  # most wrong terms in evaluation.json
 _FIRSTS = 10  # groups of first terms
-COMPILATION = 524_288  # tokens that cost as much as one more shape, between one on the disk and one compiled
+COMPILATION = 524_288  # cost of one more shape in tokens: between loading a compiled program and compiling one
 
 
 class Outcomes(NamedTuple):
     """Predictions of a model for B progressions with N predictable terms in all."""
 
-    nats_B: np.ndarray  # what each row costs
+    nats_B: np.ndarray  # nats of each row
     row_N: np.ndarray  # row of each predictable term
     term_N: np.ndarray  # its number, from 3
-    right: dict[str, np.ndarray]  # {mode: which of these terms are right, (N,)}
-    errors: list[dict]  # some terms that are wrong, teacher-forced
+    right: dict[str, np.ndarray]  # {mode: mask of right terms, (N,)}
+    errors: list[dict]  # some wrong terms, teacher-forced
 
 
 def outcomes(
@@ -61,20 +61,20 @@ def outcomes(
     batch_tokens: int = 4096,
     progress: Progress = lambda done, total: None,
 ) -> Outcomes:
-    """Return which predictable terms of progressions a model predicts rightly, in both modes.
+    """Predict all predictable terms of progressions in both modes.
 
     Args:
         progressions: Rows, as arrays.
         digits: Digits of a term.
         model: The model.
-        batch_tokens: About the tokens measured at once; 4096 suits the caches of a CPU.
+        batch_tokens: About the tokens of a batch; 4096 suits the caches of a CPU.
         progress: Called with (done, total) rows.
 
     Raises:
         ValueError: If there is no row.
     """
     rows = Progressions(*(np.asarray(column_B, np.int32) for column_B in progressions))
-    total, given, errors = len(rows.terms_B), 2 * (digits + 1) - 1, []
+    total, start, errors = len(rows.terms_B), 2 * (digits + 1) - 1, []
     counts_BN = np.arange(3, max(3, rows.terms_B.max()) + 1) <= rows.terms_B[:, None]
     nats_B, done_B = np.zeros(total), np.zeros(total, bool)
     right = {mode: np.ones_like(counts_BN) for mode in MODES}
@@ -83,8 +83,8 @@ def outcomes(
         return np.asarray(tokens_BT).reshape(len(tokens_BT), -1, digits + 1)
 
     for row_B, batch in _batches(rows, np.arange(total), digits, batch_tokens):
-        size, (nats, forced_BT, sure) = len(row_B), jax.device_get(_teacher_forced(batch, given, model))
-        forced_BNC, truth_BNC = in_terms(forced_BT[:size]), in_terms(batch.tokens_BT[:size, given:])
+        size, (nats, forced_BT, sure) = len(row_B), jax.device_get(_teacher_forced(batch, start, model))
+        forced_BNC, truth_BNC = in_terms(forced_BT[:size]), in_terms(batch.tokens_BT[:size, start:])
         nats_B[row_B], done_B[row_B] = nats[:size], sure[:size]
         right_BN = (forced_BNC == truth_BNC).all(-1)
         right["teacher_forced"][row_B, : right_BN.shape[1]] = right_BN
@@ -94,52 +94,53 @@ def outcomes(
             errors.append({"row": text, "term": n + 3, "expected": expected, "predicted": predicted})
         progress(int(done_B.sum()), total)
     for row_B, batch in _batches(rows, np.flatnonzero(~done_B), digits, batch_tokens):
-        prompt_BT, truth_BT = batch.tokens_BT[:, :given], batch.tokens_BT[:, given:]
-        free_BT = greedy(prompt_BT, np.full(len(prompt_BT), given, np.int32), truth_BT.shape[1], model)
+        prompt_BT, truth_BT = batch.tokens_BT[:, :start], batch.tokens_BT[:, start:]
+        free_BT = greedy(prompt_BT, np.full(len(prompt_BT), start, np.int32), truth_BT.shape[1], model)
         right_BN = (in_terms(free_BT) == in_terms(truth_BT)).all(-1)
         right["free_running"][row_B, : right_BN.shape[1]] = right_BN[: len(row_B)]
         done_B[row_B] = True
         progress(int(done_B.sum()), total)
     row_N, term_N = np.nonzero(counts_BN)
-    return Outcomes(nats_B, row_N, term_N + 3, {mode: of_BN[counts_BN] for mode, of_BN in right.items()}, errors)
+    right = {mode: right_BN[counts_BN] for mode, right_BN in right.items()}
+    return Outcomes(nats_B, row_N, term_N + 3, right, errors)
 
 
 def _batches(
     rows: Progressions, row_B: np.ndarray, digits: int, batch_tokens: int
 ) -> Iterator[tuple[np.ndarray, Batch]]:
-    """Yield (which rows, their tokens as numpy arrays), padded to few widths; rows at the end of a batch may repeat."""
+    """Yield (indices of rows, their Batch of numpy arrays), padded to few widths; its last rows may be repeats."""
     if not len(row_B):
         return
     terms_B = np.maximum(rows.terms_B[row_B], 3)
-    width_J = np.array(buckets.widths(*np.unique(terms_B, return_counts=True), each=COMPILATION / (digits + 1)))
+    width_J = np.array(buckets.widths(*np.unique(terms_B, return_counts=True), width_cost=COMPILATION / (digits + 1)))
     padded_B = width_J[np.searchsorted(width_J, terms_B)]
-    for fresh_B, of_batch_B, terms in buckets.batches(padded_B, batch_tokens // (digits + 1)):
-        some = Progressions(*(column_B[row_B[of_batch_B]] for column_B in rows))
+    for fresh_B, index_B, terms in buckets.batches(padded_B, batch_tokens // (digits + 1)):
+        some = Progressions(*(column_B[row_B[index_B]] for column_B in rows))
         yield row_B[fresh_B], jax.device_get(encode_rows(some, digits, terms))
 
 
 @partial(jax.jit, static_argnums=1)
-def _teacher_forced(batch: Batch, given: int, model: Model) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Return what each row costs, the most likely tokens from `given` on, and which rows are surely right.
+def _teacher_forced(batch: Batch, start: int, model: Model) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return the nats of each row, the most likely tokens from `start` on, and the mask of surely right rows.
 
-    Sure is a row of which every predictable character is the most likely one by a margin of SURE. Greedy generation
-    then feeds the model the row itself, character by character, and is right: it need not be run.
+    A row is surely right if every predictable character is the most likely one by a margin of SURE. Greedy generation
+    would then write the same row, so it need not run.
     """
     logits_BTV = model.apply(batch.tokens_BT[:, :-1])
-    predicted_BTV = logits_BTV[:, given - 1 :]
-    margin_BT = check.margins(predicted_BTV.astype(np.float32), batch.tokens_BT[:, given:])
-    sure_BT = (margin_BT > SURE) | (batch.weights_BT[:, given:] <= 0)
+    predicted_BTV = logits_BTV[:, start - 1 :]
+    margin_BT = check.margins(predicted_BTV.astype(np.float32), batch.tokens_BT[:, start:])
+    sure_BT = (margin_BT > SURE) | (batch.weights_BT[:, start:] <= 0)
     return token_nats(logits_BTV, batch).sum(1), predicted_BTV.argmax(-1), sure_BT.all(1)
 
 
 def evaluate(model: Model, settings: Settings, rows: training.Rows, progress: Progress) -> Evaluation:
-    """Return exact match and loss on held-out progressions, against the Bayes predictor where rows are drawn."""
+    """Return exact match and loss on held-out progressions, beside the Bayes predictor if they are generated."""
     digits, test = settings.data.digits, training.test_rows(settings, rows)
     nats = None if rows is not None else bayes.bayes_nats(test, settings.data)
     result = measure(test, digits, model, bayes_nats=nats, progress=progress)
     if rows is None:
         result["bayes_floor"] = bayes.bayes_floor(settings.data)
-    else:  # a gap between the two says that the file was memorised
+    else:  # a gap between training and test rows shows memorisation
         trained = training.test_rows(settings, rows, "train")
         result["trained"] = measure(trained, digits, model, progress=progress)
     pictures = {chart["title"].lower().replace(" ", "_"): figures.chart(chart) for chart in charts(result)}
@@ -148,7 +149,7 @@ def evaluate(model: Model, settings: Settings, rows: training.Rows, progress: Pr
 
 
 def doubt(result: dict, settings: Settings) -> str | None:
-    """Return why no certificate is worth trying after an evaluation, and what to do; None if it may stand."""
+    """Return the reason not to try a certificate after an evaluation, and what to do; None if it is worth trying."""
     if result["exact_teacher_forced"] is None:
         return "No term can be predicted, since no progression has a third."
     if result["exact_teacher_forced"] == 1:
@@ -157,12 +158,12 @@ def doubt(result: dict, settings: Settings) -> str | None:
     if cfg.n_layers == getattr(cfg, "n_heads", 0) == 1:
         reason = "one head of one block reads one average, and cannot align two terms and find the carry below them too"
         return f"{wrong}: {reason}. `apformer train --recipe sketch` has six blocks."
-    further = typed("resume", "RUN", "--steps", 2 * settings.training.steps)
-    return f"{wrong}. {typed('certify', 'RUN')} finds all that are, and {further} trains further."
+    resume = typed("resume", "RUN", "--steps", 2 * settings.training.steps)
+    return f"{wrong}. {typed('certify', 'RUN')} finds all that are, and {resume} trains further."
 
 
 def charts(result: dict) -> list[dict]:
-    """Return charts of the exact match, by position, carries and difference, see `report.sections`."""
+    """Return charts of exact match by position, carries and difference, see `report.sections`."""
     terms = [group for group in result["by_position"] if group["count"]]
     by_position = sections.lines(
         "Accuracy by position",
@@ -189,13 +190,13 @@ def charts(result: dict) -> list[dict]:
 def measure(
     rows: Progressions, digits: int, model: Model, *, bayes_nats: np.ndarray | None = None, **options: Any
 ) -> dict:
-    """Return every number that says how well a model continues progressions, as JSON can hold it.
+    """Return all figures of how well a model continues progressions, as JSON can hold them.
 
     Args:
         rows: Progressions, as numpy arrays; at least one.
         digits: Digits of a term.
         model: The model.
-        bayes_nats: What the Bayes predictor pays for each row, (B,).
+        bayes_nats: Nats of the Bayes predictor for each row, (B,).
         **options: Options of `outcomes`.
 
     Returns:
@@ -234,9 +235,9 @@ def measure(
 
 
 def carries(before: np.ndarray, difference: np.ndarray, digits: int) -> np.ndarray:
-    """Return the carries when `difference` is added to `before` in decimal digits; borrows when it is negative.
+    """Return the number of carries when `difference` is added to `before` in decimal; of borrows if it is negative.
 
-    Each carry turns ten units into one of the next place, so that 9 are lost from the sum of all digits.
+    Each carry turns ten units into one of the next place, so it lowers the sum of all digits by 9.
     """
 
     def digit_sum(number: np.ndarray) -> np.ndarray:
@@ -247,16 +248,16 @@ def carries(before: np.ndarray, difference: np.ndarray, digits: int) -> np.ndarr
 
 
 def in_all(result: dict) -> list[list[str]]:
-    """Return rows of a table, of all predictable terms and of all sequences: name, count, share right in each mode."""
-    whole = next((group["count"] for group in result["by_position"] if group["term"] == 3), 0)
+    """Return table rows for all predictable terms and all sequences: name, count, share right in each mode."""
+    sequences = next((group["count"] for group in result["by_position"] if group["term"] == 3), 0)
     return [
         ["predictable terms", f"{result['terms']:,}", *(tables.percent(result[f"exact_{mode}"]) for mode in MODES)],
-        ["sequences of 3 terms or more", f"{whole:,}", "-", tables.percent(result["exact_sequences"])],
+        ["sequences of 3 terms or more", f"{sequences:,}", "-", tables.percent(result["exact_sequences"])],
     ]
 
 
 def table(result: dict) -> str:
-    """Return the result for a terminal: the loss, then exact matches overall, by position and by carries."""
+    """Return the result as text: the loss, then exact match in all, by position and by carries."""
     head = [f"{result['sequences']:,} held-out progressions: {result['nats_per_char']:.5f} nats per character"]
     if "excess" in result:
         head[0] += f", Bayes predictor {result['bayes_nats_per_char']:.5f}, excess {result['excess']:.5f}"

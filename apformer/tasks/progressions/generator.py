@@ -7,8 +7,8 @@ The generator draws, one after the other and each uniformly,
     terms       from  min_terms .. min(max_terms, 1 + floor((10^D - 1) / |difference|)),
     first       from  the numbers that keep every term within 0 .. 10^D - 1.
 
-Train, validation and test are disjoint in whole *lines*. The line through (first, difference) is the set of numbers
-congruent to first modulo |difference|, so that a step of one split occurs in no other, upwards or downwards.
+Train, validation and test have no *line* in common. The line through (first, difference) is the set of numbers
+congruent to first modulo |difference|, so a pair of neighbouring terms occurs in one split alone, in either order.
 """
 
 from dataclasses import dataclass
@@ -65,7 +65,7 @@ class Progressions(NamedTuple):
 
 
 def check(cfg: Config) -> None:
-    """Raise UserError (exit USAGE) that names a flag which no generator can follow, and what fits."""
+    """Raise UserError (exit USAGE) for a flag that is out of range."""
     require_whole("digits", cfg, 1, 9)
     require("min_terms", cfg.min_terms >= 2, cfg, "at least 2")
     require("max_terms", cfg.min_terms <= cfg.max_terms <= 10**9, cfg, f"--min_terms {cfg.min_terms} to 1000000000")
@@ -80,14 +80,14 @@ def check(cfg: Config) -> None:
 
 
 def longest(difference: Array, cfg: Config) -> Array:
-    """Return the most terms a progression of each difference can have; numpy or JAX integers of any shape."""
+    """Return the most terms of a progression of each difference; numpy or JAX integers of any shape."""
     xp = difference.__array_namespace__()
     fitting = 1 + (10**cfg.digits - 1) // xp.maximum(abs(difference), 1)
     return xp.where(difference == 0, cfg.max_terms, xp.minimum(fitting, cfg.max_terms))
 
 
 def fitting(first: Array, difference: Array, digits: int) -> Array:
-    """Count the terms until one would leave 0 .. 10^digits - 1, the first included; 10^digits for a difference of 0.
+    """Return the number of terms from `first` on that stay within 0 .. 10^digits - 1; 10^digits for a difference of 0.
 
     Both are numpy or JAX integer arrays of one shape.
     """
@@ -121,7 +121,7 @@ def require_split(cfg: Config, split: str) -> None:
 
 
 def draw(key: jax.Array, cfg: Config, batch_size: int, split: str | None = None) -> Progressions:
-    """Draw progressions from the generator, or from the generator given that the line is of one split.
+    """Draw progressions from the generator, or from its distribution on the lines of one split.
 
     Pure; all but key are static under jit.
 
@@ -132,7 +132,7 @@ def draw(key: jax.Array, cfg: Config, batch_size: int, split: str | None = None)
         return _draw(key, cfg, batch_size)
     require_split(cfg, split)
 
-    # Rejection: rows of other splits are drawn again, which leaves the conditional distribution exact.
+    # Rejection sampling: draw rows of other splits again, so that the conditional distribution is exact.
     def attempt(state: tuple) -> tuple:
         number, accepted_B, rows = state
         fresh = _draw(jax.random.fold_in(key, number), cfg, batch_size)
@@ -157,8 +157,8 @@ def _draw(key: jax.Array, cfg: Config, batch_size: int) -> Progressions:
 def below(key: jax.Array, limit_B: jax.Array) -> jax.Array:
     """Draw uniform integers from 0 .. limit - 1: floor(limit * u), where u is a binary fraction of 64 random bits.
 
-    `jax.random.randint` takes 32 bits modulo the limit once that is beyond 2^16, and so draws some 9-digit numbers a
-    quarter more often than others. The long multiplication goes by 16 bits of u, the lowest first.
+    `jax.random.randint` takes 32 bits modulo a limit beyond 2^16, so it draws some 9-digit numbers a quarter more often
+    than others. This is a long multiplication by 16 bits of u at a time, the lowest first.
     """
     bits_B2 = jax.random.bits(key, (*limit_B.shape, 2), jnp.uint32)
     limit_B = limit_B.astype(jnp.uint32)
@@ -175,7 +175,7 @@ def encode_rows(progressions: Progressions, digits: int, terms: int) -> Batch:
     """Return the first `terms` terms of every progression as a Batch, (B, terms * (digits + 1) - 1)."""
     first_B, difference_B, terms_B = map(jnp.asarray, progressions)
     term_N = jnp.arange(terms, dtype=jnp.int32)
-    # Beyond a row's end the last term repeats, so that nothing overflows at 9 digits.
+    # Beyond the end of a row the last term repeats, since larger ones could overflow at 9 digits.
     term_BN = jnp.minimum(term_N[None, :], terms_B[:, None] - 1)
     value_BN = first_B[:, None] + term_BN * difference_B[:, None]
     place_C = jnp.asarray(10 ** np.arange(digits)[::-1], jnp.int32)

@@ -46,7 +46,7 @@ class Options:
 
 
 def check(options: Options) -> None:
-    """Raise UserError (exit USAGE) that names an option which no step can follow, and what fits."""
+    """Raise UserError (exit USAGE) for an option that is out of range or contradicts another."""
     least = {
         "mined_per_hard": 1,
         "test_sequences": 1,

@@ -1,4 +1,4 @@
-"""The page of a run on progressions: where its terms are right, which are wrong, and some rows that it can ask."""
+"""The page of a run on progressions: exact match, wrong terms, and some rows for the model in the page."""
 
 import re
 import shlex
@@ -32,12 +32,12 @@ ASK = "Type a progression, such as 007 010 013."
 
 
 def page(settings: Settings, rows: training.Rows, params: Any, evaluation: dict | None, path: Path) -> dict:
-    """Return what the page shows, see `report.sections`.
+    """Return the content of the page, see `report.sections`.
 
     Args:
         settings: Settings of the run.
         rows: Rows of the run.
-        params: Parameters of the model; None where the page may not ask it.
+        params: Parameters of the model; None for a page without the model.
         evaluation: Content of evaluation.json with all keys of EVALUATION, or None.
         path: Directory of the run.
     """
@@ -53,13 +53,14 @@ def page(settings: Settings, rows: training.Rows, params: Any, evaluation: dict 
         "right": right(_blocks(evaluation, cfg) if evaluation else None),
         "wrong": _wrong(evaluation, cfg),
     }
-    if evaluation and (why := doubt(evaluation, settings)):
-        shown["missing"] = {"certificate": why.replace("RUN", shlex.quote(str(path)))}
+    reason = doubt(evaluation, settings) if evaluation else None
+    if reason:
+        shown["missing"] = {"certificate": reason.replace("RUN", shlex.quote(str(path)))}
     return shown if params is None else shown | ask(settings, rows, params)
 
 
 def ask(settings: Settings, rows: training.Rows, params: Any) -> dict:
-    """Return {"probe", "ablation", "examples"}: held-out rows, their cost without each part, and prompts."""
+    """Return {"probe", "ablation", "examples"}: validation rows, their loss without each part, and prompts."""
     step, digits = training.validation(settings, rows), settings.data.digits
     batch = sections.some_rows(step.rows)
     place_T = np.arange(batch.tokens_BT.shape[1])
@@ -73,7 +74,7 @@ def ask(settings: Settings, rows: training.Rows, params: Any) -> dict:
 
 
 def _examples(batch: Batch, digits: int) -> list[str]:
-    """Return the first three terms of some rows, those with room to go on first."""
+    """Return the first three terms of some rows; slow progressions first, since more terms follow."""
     end = 3 * (digits + 1) - 1
     lines = [tokenizer.decode(tokens_T[:end]) for tokens_T in batch.tokens_BT[batch.weights_BT[:, end - 1] > 0]]
     lines.sort(key=lambda line: abs(int(line[-digits:]) - int(line[:digits])) > 10**digits // 4)
@@ -81,7 +82,7 @@ def _examples(batch: Batch, digits: int) -> list[str]:
 
 
 def right(blocks: list[dict] | None) -> dict:
-    """Return the section of charts of a task whose terms are right or wrong."""
+    """Return the section of the charts of exact match of terms."""
     lead = (
         "A term is right when every character of it is. Teacher-forced, the model predicts each term after the true "
         "text. Free-running, it predicts each after its own text, from the first two terms on. None of these rows "
@@ -90,47 +91,47 @@ def right(blocks: list[dict] | None) -> dict:
     return {"title": "Where it is right", "lead": lead, "blocks": blocks}
 
 
-def exact_facts(found: dict, of: str) -> list[list[str]]:
-    """Return the facts of exact match; of: the terms that were measured."""
+def exact_facts(evaluation: dict, terms: str) -> list[list[str]]:
+    """Return the facts of exact match. terms: a phrase such as "of 3,000 held-out terms"."""
     modes = reversed(MODES.items())
-    return [[f"exact match, {name}", sections.percent(found[f"exact_{mode}"]), of] for mode, name in modes]
+    return [[f"exact match, {name}", sections.percent(evaluation[f"exact_{mode}"]), terms] for mode, name in modes]
 
 
-def _facts(found: dict) -> list[list[str]]:
-    facts = exact_facts(found, f"of {sections.count(found['terms'], 'held-out term')}")
-    if "excess" in found:
-        nats, least = f"{found['nats_per_char']:.4f}", f"{found['bayes_nats_per_char']:.4f}"
+def _facts(evaluation: dict) -> list[list[str]]:
+    facts = exact_facts(evaluation, f"of {sections.count(evaluation['terms'], 'held-out term')}")
+    if "excess" in evaluation:
+        nats, least = f"{evaluation['nats_per_char']:.4f}", f"{evaluation['bayes_nats_per_char']:.4f}"
         losses = f"{nats} nats per character on the test rows, where {least} is the least possible"
-        facts.append(["loss above the least possible", f"{found['excess']:.4f}", losses])
+        facts.append(["loss above the least possible", f"{evaluation['excess']:.4f}", losses])
     return facts
 
 
-def _blocks(found: dict, cfg: Config) -> list[dict]:
-    """Return charts of the exact match: by position, carries, difference, in all, and by first term and difference."""
-    cells, top = found["by_first_and_difference"], 10**cfg.digits
-    rows = in_all(found)
-    if "trained" in found:
-        rows.append(["terms of the training file", *in_all(found["trained"])[0][1:]])
+def _blocks(evaluation: dict, cfg: Config) -> list[dict]:
+    """Return charts of exact match: by position, carries, difference, in all, and by first term and difference."""
+    cells, top = evaluation["by_first_and_difference"], 10**cfg.digits
+    rows = in_all(evaluation)
+    if "trained" in evaluation:
+        rows.append(["terms of the training file", *in_all(evaluation["trained"])[0][1:]])
     tenth = -(-top // len(cells))
     return [
-        *charts(found),
+        *charts(evaluation),
         sections.table("In all", ["what", "count", *MODES.values()], rows),
         sections.differences(
             [(i * tenth, min((i + 1) * tenth, top) - 1) for i in range(len(cells))],
-            [(group["from"], group["to"]) for group in found["by_difference"]],
+            [(group["from"], group["to"]) for group in evaluation["by_difference"]],
             [[{"count": cell["count"], "share": cell["free_running"]} for cell in row] for row in cells],
         ),
     ]
 
 
-def _wrong(found: dict | None, cfg: Config) -> dict:
-    """Return the wrong terms of an evaluation, in groups: by carries, and by what is wrong."""
-    lead = "Teacher-forced: what the model says after the true text, where that is not the next term."
+def _wrong(evaluation: dict | None, cfg: Config) -> dict:
+    """Return the wrong terms of an evaluation, grouped by carries and by the kind of error."""
+    lead = "Teacher-forced: predictions after the true text that are not the next term."
     head = ["given", "right", "the model", "term", "difference", "carries"]
-    if found is None:
+    if evaluation is None:
         return sections.listing("Wrong terms", lead, head, None)
-    errors = found["errors"]
-    wrong = round((1 - (found["exact_teacher_forced"] or 0)) * found["terms"]) if errors else 0
+    errors = evaluation["errors"]
+    wrong = round((1 - (evaluation["exact_teacher_forced"] or 0)) * evaluation["terms"]) if errors else 0
     if len(errors) < wrong:
         lead += f" {len(errors):,} of {sections.count(wrong, 'wrong term')} are kept, spread over all."
     rows = [_row(error, cfg) for error in errors]
@@ -138,22 +139,22 @@ def _wrong(found: dict | None, cfg: Config) -> dict:
         "carries": [sections.count(int(row[5]), "carry", "carries") for row in rows],
         "what is wrong": [_fault(error, cfg.digits) for error in errors],
     }
-    none = f"None: all {sections.count(found['terms'], 'held-out term')} are right."
+    none = f"None: all {sections.count(evaluation['terms'], 'held-out term')} are right."
     return sections.listing("Wrong terms", lead, head, rows, groups=groups, none=none)
 
 
 def _row(error: dict, cfg: Config) -> list:
     before = error["row"].split()[: error["term"] - 1]
-    given, (first, second, last) = " ".join(before[-3:]), (int(before[n]) for n in (0, 1, -1))
+    prompt, (first, second, last) = " ".join(before[-3:]), (int(before[n]) for n in (0, 1, -1))
     difference = second - first
     carried = carries(np.array([last]), np.array([difference]), cfg.digits)[0]
     letters = list(zip(error["predicted"], error["expected"], strict=True))
     if letters[0] == (" ", " "):
         del letters[0]
-    said = [("␣" if letter == " " else letter, letter != truth) for letter, truth in letters]
+    marked = [("␣" if letter == " " else letter, letter != truth) for letter, truth in letters]
     numbers = map(str, (error["term"], difference, carried))
     right = sections.cell(error["expected"].strip(), code=True)
-    return [sections.cell(given, code=True, play=given), right, sections.cell(*said, code=True), *numbers]
+    return [sections.cell(prompt, code=True, play=prompt), right, sections.cell(*marked, code=True), *numbers]
 
 
 def _fault(error: dict, digits: int) -> str:
@@ -167,17 +168,17 @@ def _fault(error: dict, digits: int) -> str:
 
 
 def _floor(settings: Settings) -> dict | None:
-    """Return the Bayes predictor's loss on the validation rows, where they are drawn from a generator; else None."""
+    """Return the Bayes predictor's loss on the validation rows with its explanation; None for rows of a file."""
     if settings.options.dataset is not None:
         return None
-    why = (
+    note = (
         "The dashed line is the Bayes predictor’s loss on the validation rows: the least that is possible without "
         "knowledge of which lines are held out."
     )
     crop = settings.options.crop_terms
     if crop < settings.data.max_terms:
-        why += (
+        note += (
             f" These rows are cut to {crop} terms. Only the first two terms of a row cost anything, so the least "
             "possible per character is lower on the test rows, which are whole."
         )
-    return {"nats": training.floor(settings, None), "why": why}
+    return {"nats": training.floor(settings, None), "why": note}

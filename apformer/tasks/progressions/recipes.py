@@ -1,9 +1,9 @@
 """Recipes of the home task.
 
-- exact      continues progressions exactly: two layers, eight heads, attention over a window that reaches
-             one token beyond the same place a term earlier, with a relative position table and a sink
+- exact      continues progressions exactly: two layers, eight heads, a window that reaches one token beyond the same
+             place of the term before, a table of relative positions and an attention sink
 - bayes      the exact recipe, trained longer, for a loss near the Bayes floor; extra rows teach the first terms
-- sketch     the plain sketch the project began from, literally: six blocks of `model.Config()`, plain cross-entropy
+- sketch     the sketch that the project began with: six blocks of `model.Config()`, plain cross-entropy
 - recurrent  an RNN, GRU or LSTM (`--cell`) on the same task
 """
 
@@ -17,9 +17,9 @@ from apformer.tasks.progressions.options import Options
 
 
 def exact(digits: int = 3) -> Settings:
-    """Arithmetic progressions of a fixed number of digits, for the soonest certificate. The default.
+    """Arithmetic progressions of a fixed number of digits, certified in the fewest steps. The default.
 
-    Its window reaches one token beyond the same place a term earlier: weights that are exact exist there.
+    Its window reaches one token beyond the same place of the term before: exact weights exist there.
     """
     few, many = digits <= 3, digits >= 5  # the more digits, the rarer a long carry
     architecture = model.Config(
@@ -44,7 +44,7 @@ def exact(digits: int = 3) -> Settings:
 
 
 def bayes(digits: int = 3) -> Settings:
-    """Progressions with extra rows of two terms, for the loss that is nearest to the Bayes floor."""
+    """Progressions with extra rows of two terms, for a loss near the Bayes floor."""
     settings = exact(digits)
     run = settings.training
     return replace(
@@ -57,9 +57,9 @@ def bayes(digits: int = 3) -> Settings:
 
 
 def sketch(digits: int = 3) -> Settings:
-    """Progressions with the plain transformer that the project began from: six of its blocks.
+    """Progressions with the plain transformer that the project began with: six of its blocks.
 
-    Its positions are absolute, so crops keep theirs, and some rows are not cropped at all.
+    Its positions are absolute, so crops keep theirs, and some rows are not cropped.
     """
     training = Training(recipe="sketch", steps=12_000, until="certified", batch_size=64, save_every=500)
     options = Options(crop_terms=8, hard_fraction=0.875, prefix_rows=32, long_rows=4, own_positions=True)

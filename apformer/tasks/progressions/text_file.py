@@ -1,7 +1,7 @@
-"""Progressions as a text file: one a line, `007 010 013 016 019`, every term of the file equally wide.
+"""Progressions as a text file: one on each line, `007 010 013 016 019`, with terms of one width.
 
-`render` defines the format, and reading is its inverse: a line of aligned terms is a progression if its first term, its
-first difference and its number of terms render to that very line.
+`generator.render` defines the format, and reading inverts it: a line is a progression if its first term, its first
+difference and its number of terms render to the same line.
 """
 
 import re
@@ -24,7 +24,7 @@ def read(path: str | Path) -> tuple[Progressions, int]:
     """Return the progressions of a text file, as int32 numpy arrays, and the digits of its terms.
 
     Raises:
-        UserError: Exit code DATA; it names the file, the line and the remedy.
+        UserError: Exit code DATA, with the file, the line and the remedy.
     """
     rows, digits = read_numbers(lines_of(path), str(path))
     return Progressions(*np.array(rows, np.int32).T), digits
@@ -36,7 +36,7 @@ def lines_of(path: str | Path) -> list[str]:
     A UTF-8 byte-order mark, Windows line ends, blank lines at the end and a missing last line end are accepted.
 
     Raises:
-        UserError: Exit code DATA; it names the file and the remedy.
+        UserError: Exit code DATA, with the file and the remedy.
     """
     text = corpus.read(path).replace("\r\n", "\n").rstrip("\n")
     if not text:
@@ -45,10 +45,10 @@ def lines_of(path: str | Path) -> list[str]:
 
 
 def read_numbers(lines: Iterable[str], name: str) -> tuple[list[tuple[int, int, int]], int]:
-    """Return (first, difference, terms) of each line, and the digits of the terms, which the first one sets.
+    """Return (first, difference, terms) of each line, and the digits of a term, those of the first.
 
     Raises:
-        UserError: Exit code DATA; it names `name`, the line and the remedy.
+        UserError: Exit code DATA, with `name`, the line and the remedy.
     """
     lines = list(lines)
     if not lines:
@@ -58,7 +58,7 @@ def read_numbers(lines: Iterable[str], name: str) -> tuple[list[tuple[int, int, 
 
 
 def read_line(line: str, name: str, digits: int) -> tuple[int, int, int]:
-    """Return (first, difference, terms) of a line whose terms have `digits` digits; name: that of it in a message."""
+    """Return (first, difference, terms) of a line of terms with `digits` digits; `name` is its name in messages."""
     if 1 <= digits <= MOST and re.fullmatch(rf"[0-9]{{{digits}}}(?: [0-9]{{{digits}}})+", line):
         first, second = int(line[:digits]), int(line[digits + 1 : 2 * digits + 1])
         row = first, second - first, (len(line) + 1) // (digits + 1)
@@ -78,13 +78,13 @@ def write(path: str | Path, progressions: Progressions, digits: int) -> None:
 
 
 def to_text(progressions: Progressions, digits: int) -> str:
-    """Return progressions as text, a line each."""
+    """Return progressions as text, one on each line."""
     rows = zip(*(np.asarray(a).tolist() for a in progressions), strict=True)
     return "".join(f"{render(first, difference, terms, digits)}\n" for first, difference, terms in rows)
 
 
 def _fault(line: str, digits: int) -> str:
-    """Return why a line is no progression, and the remedy."""
+    """Return the reason why a line is no progression, and the remedy."""
     if not line:
         return "is empty; remove it"
     for position, character in enumerate(line, 1):
@@ -92,7 +92,7 @@ def _fault(line: str, digits: int) -> str:
             return f"character {position} is {ascii(character)}; use the digits 0-9 and single spaces alone"
     terms = line.split(" ")
     if "" in terms:
-        return "has a space too many; put one space between terms and none around them"
+        return "has an extra space; put one space between terms and none around them"
     if digits > MOST:
         return f"terms have {digits} digits; use at most {MOST}"
     for number, term in enumerate(terms, 1):
@@ -100,7 +100,7 @@ def _fault(line: str, digits: int) -> str:
             width = f"width {len(term)} where the first term has {digits}"
             return f"term {number}, {term[:50]}, has {width}; pad with zeros"
     if len(terms) < 2:
-        return "holds one term; two terms are needed to know the difference"
+        return "has one term; give at least two, which fix the difference"
     steps = [int(after) - int(before) for before, after in pairwise(terms)]
     k, step = next((k, step) for k, step in enumerate(steps, 1) if step != steps[0])
     return (

@@ -1,7 +1,7 @@
-"""A language model of a text: a window of the text is read, and every next token of it predicted.
+"""A language model of a text: it reads a window of the text, and predicts each next token.
 
-`rows` is {"train": tokens, "validation": tokens, "tokenizer": ..., "validation_characters": how many, "sha256": the
-hash of a folder, whose tokens to train on are `Shards`; None of a text in memory}.
+`rows` is {"train": tokens, "validation": tokens, "tokenizer": ..., "validation_characters": their number, "sha256":
+...}. Of a folder of tokens, "train" is `Shards` and "sha256" the hash of its manifest; of a text in memory, None.
 """
 
 from apformer.decoding.generate import generate
@@ -19,14 +19,14 @@ from apformer.tasks.text.training import (
     feed,
     files,
     initial_params,
-    kept,
     load,
     make_loss,
     make_optimizer,
+    model_params,
     sample,
+    stored_settings,
     train_rows,
     validation,
-    whole,
 )
 
 ARCHITECTURES = ("model", "recurrent")

@@ -1,9 +1,9 @@
-"""A text as rows of tokens: a window from anywhere in its first part, to train on; all of its last part, to judge by.
+"""A text as rows of tokens: random windows of its first part for training, and all of its last part for validation.
 
-    text  = [ training part | validation part ]        a row: tokens_t .. tokens_t+context, each but the first predicted
+    text  = [ training part | validation part ]        row = tokens_t .. tokens_t+context; all but the first are targets
 
-Windows of the validation part follow each other (`perplexity.windows`). So every token but the first is predicted
-exactly once. Before the token it follows, the model sees 0 to context - 1 tokens, as in training.
+Windows of the validation part follow each other (`perplexity.windows`), so every token but the first is predicted
+exactly once, after 1 to context tokens, as in training.
 """
 
 import os
@@ -22,8 +22,8 @@ from apformer.files import FilePath
 from apformer.flags import require, require_whole
 from apformer.tasks.batch import Batch
 
-OTHERS = {"config.json", "tokenizer.json", "000000.bin"}  # in a folder of a run, of a model or of tokens
-SHOWN = 5  # of what was skipped
+OTHERS = {"config.json", "tokenizer.json", "000000.bin"}  # files of folders that hold a run, a model or tokens
+SHOWN = 5  # most names of skipped files in a message
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Options:
 
 
 def check(cfg: Config) -> None:
-    """Raise UserError (exit USAGE) that names the flag which no text can follow."""
+    """Raise UserError (exit USAGE) for a flag that is missing or out of range."""
     if cfg.text is None:
         raise UserError("--text is missing: give a text file in UTF-8, or a folder of texts or of tokens")
     require_whole("context", cfg)
@@ -74,24 +74,24 @@ def check(cfg: Config) -> None:
 
 
 def read(path: str | Path) -> str:
-    """Return the text of a file, or of a folder, of which it says what was read. Raises UserError (exit DATA)."""
+    """Return the text of a file or a folder; report the files of a folder. Raises UserError (exit DATA)."""
     if not os.path.isdir(path):
         return read_file(path)
-    text, told = read_folder(path)
-    tell(told)
+    text, message = read_folder(path)
+    tell(message)
     return text
 
 
 def read_file(path: str | Path) -> str:
-    """Return the text of a file. Raises UserError (exit DATA) if it cannot be read, or is no UTF-8 (at which byte)."""
+    """Return the text of a file. Raises UserError (exit DATA) if it cannot be read, or is no UTF-8; names the byte."""
     return files.read_text(path, "give another file", DATA)
 
 
 def read_folder(folder: str | Path) -> tuple[str, str]:
-    """Return (the texts of a folder and the folders in it, sorted by path, a blank line between them; what to say).
+    """Return (text, message): the texts of a folder and its subfolders, and a count of read and skipped files.
 
-    Hidden files do not count. What is no text, or has no size, as files of the system, is skipped. Raises UserError
-    (exit DATA) if no text is left.
+    Texts are sorted by path and joined by blank lines. Files that are hidden, empty or no text are skipped. Raises
+    UserError (exit DATA) if no text is left.
     """
     paths = sorted(Path(folder).rglob("*"))
     others = {path.parent for path in paths if path.name in OTHERS}
@@ -105,13 +105,13 @@ def read_folder(folder: str | Path) -> tuple[str, str]:
                 texts.append(text)
                 continue
         skipped[str(name)] = None
-    told = f"{folder}: {len(texts):,} texts read"
+    message = f"{folder}: {len(texts):,} texts read"
     if skipped:
         names = ", ".join([*skipped][:SHOWN]) + ", ..." * (len(skipped) > SHOWN)
-        told += f"; {len(skipped):,} skipped, no text in UTF-8, or of a run, a model or tokens: {names}"
+        message += f"; {len(skipped):,} skipped, no text in UTF-8, or of a run, a model or tokens: {names}"
     if not texts:
-        raise UserError(f"{told}; give another folder, or a file", DATA)
-    return "\n\n".join(texts), told
+        raise UserError(f"{message}; give another folder, or a file", DATA)
+    return "\n\n".join(texts), message
 
 
 def split(text: str, cfg: Config) -> tuple[str, str]:
@@ -121,32 +121,32 @@ def split(text: str, cfg: Config) -> tuple[str, str]:
 
 
 def windows(key: jax.Array, tokens_N: jax.Array, cfg: Config, batch_size: int) -> Batch:
-    """Draw rows of context + 1 tokens from anywhere, with replacement. Pure; all but the first two are static."""
+    """Draw rows of context + 1 tokens from anywhere, with replacement. Pure; cfg and batch_size are static."""
     start_B = draw(key, len(tokens_N) - cfg.context, batch_size)
     return batch(tokens_N[start_B[:, None] + jnp.arange(cfg.context + 1, dtype=jnp.int32)[None]])
 
 
 def batch(tokens_BT: jax.Array) -> Batch:
-    """Return rows that are wholly of the text as a Batch."""
+    """Return rows without padding as a Batch."""
     return Batch(tokens_BT.astype(jnp.int32), jnp.ones(tokens_BT.shape))
 
 
 def draw(key: jax.Array, places: int, batch_size: int) -> jax.Array:
-    """Draw places uniformly, for `starts`: the places themselves if an int32 can hold them, else 64 bits each.
+    """Draw the random numbers of `starts`: uniform places if an int32 can hold them, else 64 random bits each.
 
-    Pure; the number of places and batch_size are static under jit.
+    Pure; places (their number) and batch_size are static under jit.
     """
     if places < 2**31:
         return jax.random.randint(key, (batch_size,), 0, places, jnp.int32)
     return jax.random.bits(key, (batch_size, 2), jnp.uint32)
 
 
-def starts(drawn: np.ndarray, places: int) -> np.ndarray:
-    """Return the places that `draw` drew, int64, on the host: JAX computes with 32 bits.
+def starts(random: np.ndarray, places: int) -> np.ndarray:
+    """Return places, int64, from the random numbers of `draw`. Runs on the host, since JAX computes with 32 bits.
 
     64 bits modulo the number of places: no place is more likely than another by more than places / 2^64.
     """
     if places < 2**31:
-        return drawn.astype(np.int64)
-    high_B, low_B = np.moveaxis(drawn.astype(np.uint64), -1, 0)
+        return random.astype(np.int64)
+    high_B, low_B = np.moveaxis(random.astype(np.uint64), -1, 0)
     return ((high_B << np.uint64(32) | low_B) % np.uint64(places)).astype(np.int64)

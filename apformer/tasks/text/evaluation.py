@@ -1,4 +1,4 @@
-"""Evaluation of a language model: what the whole validation part of its text costs it.
+"""Evaluation of a language model: its loss on the whole validation part of its text.
 
 perplexity = exp(nats per token)          bits per character = nats of the whole part / ln 2 / characters
 """
@@ -18,7 +18,7 @@ from apformer.tokenizers import merges
 
 
 def evaluate(model: Model, settings: Settings, rows: dict, progress: Progress) -> Evaluation:
-    """Return the loss of the whole validation part, and by the tokens that stand before each."""
+    """Return the loss on the whole validation part, in all and by the number of tokens before the predicted one."""
     batches = training.validation(settings, rows)
     nats_NBT = jax.jit(partial(training.validation_nats, settings=settings))(model.params, batches)
     nats_RT = np.asarray(nats_NBT, np.float64).reshape(-1, settings.data.context)
@@ -34,7 +34,7 @@ def evaluate(model: Model, settings: Settings, rows: dict, progress: Progress) -
 
 
 def by_position(result: dict) -> dict:
-    """Return the chart of the loss of a token by the number of tokens before it, see `report.sections`."""
+    """Return the chart of the loss by the number of tokens before the predicted one, see `report.sections`."""
     nats = result["nats_by_position"]
     return sections.lines(
         "Loss by position",

@@ -1,4 +1,4 @@
-"""Folders that hold a language model: runs of a text, and GPT-2 folders."""
+"""Folders with a language model: runs of the task text, and GPT-2 folders."""
 
 import json
 import os
@@ -15,31 +15,31 @@ HOW_TO_GET = f"`{DOWNLOAD}` fetches the published GPT-2"
 
 
 def is_gpt2(folder: str | Path) -> bool:
-    """Return whether a folder is a GPT-2 folder, and not a run. Raises UserError (exit USAGE) if it can be neither."""
+    """Return whether a folder is a GPT-2 folder rather than a run. Raises UserError (exit USAGE) if it is neither."""
     path = Path(folder)
     if not os.path.isdir(path):
         raise UserError(f"{path} is not a directory: name a run or a GPT-2 folder; {HOW_TO_GET}")
     try:
-        said = json.loads((path / "config.json").read_bytes())
+        config = json.loads((path / "config.json").read_bytes())
     except FileNotFoundError:
         needed = "name a run of a text, or a GPT-2 folder with config.json and model.safetensors"
-        if snapshots := sorted(path.glob("snapshots/*/config.json")):  # a folder of the cache of the hub
+        if snapshots := sorted(path.glob("snapshots/*/config.json")):  # a folder of the cache of `hf`
             needed = f"give {snapshots[-1].parent}"
         raise UserError(f"{path} holds no model (no config.json): {needed}; {HOW_TO_GET}") from None
-    except (OSError, ValueError, RecursionError):  # what is wrong with it says whoever reads it
+    except (OSError, ValueError, RecursionError):  # the reader of the folder reports the fault
         return not (path / "checkpoints").exists()
-    return isinstance(said, dict) and "flags" not in said
+    return isinstance(config, dict) and "flags" not in config
 
 
 def holds_gpt2(folder: str | Path) -> bool:
-    """Return whether a path is that of a GPT-2 folder, and not of a run, even a damaged one. Raises nothing."""
+    """Return whether a path is a GPT-2 folder, and no run, not even a damaged one. Raises nothing."""
     path = str(folder)
-    left = any(os.path.exists(os.path.join(path, name)) for name in ("checkpoints", "metrics.jsonl", ".lock"))
-    return not left and os.path.isfile(os.path.join(path, "config.json")) and is_gpt2(path)
+    is_run = any(os.path.exists(os.path.join(path, name)) for name in ("checkpoints", "metrics.jsonl", ".lock"))
+    return not is_run and os.path.isfile(os.path.join(path, "config.json")) and is_gpt2(path)
 
 
 def read_config(folder: str | Path) -> tuple[str, Any]:
-    """Return (architecture, Config) of the model in a folder. Raises UserError if there is none, or none of a text."""
+    """Return (architecture, Config) of the language model in a folder. Raises UserError if there is none."""
     path = Path(folder)
     if is_gpt2(path):
         return "model", gpt2.read_config(path / "config.json")

@@ -1,10 +1,10 @@
-"""Low-rank adapters: a matrix stays as it is, and the product of two thin ones, which are trained, is added to it.
+"""Low-rank adapters: each matrix is frozen, and a product of two thin trained matrices is added to it.
 
     W = W_0 + alpha / r A B          A: inputs to r, drawn at random          B: r to outputs, 0 at first
 
-Hu et al. 2021, whose x goes in from the right: their B A is our A B. There are factors for the matrices of the blocks
-(queries, keys, values, output, feed-forward) and none for embeddings, biases and norms. The optimizer keeps its running
-means of the factors alone; the gradient of a merged matrix is made and then multiplied by them.
+Hu et al. 2021 multiply vectors from the right: their B A is our A B. The matrices of the blocks have factors (queries,
+keys, values, output, feed-forward); embeddings, biases and norms have none. The optimizer holds running means of the
+factors alone. Their gradients are products with the gradient of the merged matrix.
 """
 
 from typing import Any
@@ -15,13 +15,13 @@ import optax
 
 from apformer.layers import leaves
 
-ATTENTION = ("query", "key", "value")  # one matrix in GPT-2, c_attn: what `peft` adapts there by default
+ATTENTION = ("query", "key", "value")  # together GPT-2's matrix c_attn, which `peft` adapts by default
 
 
 def init(key: jax.Array, params: Any, rank: int, on: str = "all") -> Any:
-    """Return factors that change nothing yet: the tree of params, {"A": (L, inputs, R), "B": (L, R, outputs)} a matrix.
+    """Return factors whose product is 0: a tree like params, of {"A": (L, inputs, R), "B": (L, R, outputs)} or None.
 
-    Other leaves are None. Inputs or outputs of attention are two axes, of heads and their width.
+    None stands for leaves that are not adapted. Attention has two axes, heads and their width, as inputs or outputs.
 
     Args:
         key: Key of the factors A.
@@ -44,7 +44,7 @@ def init(key: jax.Array, params: Any, rank: int, on: str = "all") -> Any:
 
 
 def merge(params: Any, adapters: Any, scale: float) -> Any:
-    """Return parameters of the same shapes, W_0 + scale A B in place of each matrix W_0 that has factors."""
+    """Merge adapters into params: return W_0 + scale A B in place of each matrix W_0 that has factors."""
 
     def merged(W: jax.Array, factors: dict | None) -> jax.Array:
         if factors is None:
@@ -56,8 +56,8 @@ def merge(params: Any, adapters: Any, scale: float) -> Any:
     return jax.tree.map(merged, params, adapters)
 
 
-def trained_alone(rule: optax.GradientTransformationExtraArgs) -> optax.GradientTransformationExtraArgs:
-    """Return the optimizer of {"base": params, "adapters": factors} that trains the factors alone."""
+def freeze_base(rule: optax.GradientTransformationExtraArgs) -> optax.GradientTransformationExtraArgs:
+    """Return an optimizer of {"base": params, "adapters": factors} that trains only the factors."""
 
     def init(params: Any) -> Any:
         return rule.init(params["adapters"])

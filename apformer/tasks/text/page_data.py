@@ -1,4 +1,4 @@
-"""The page of a run on a text: the cost of its tokens by how many stand before them, and some text that it can ask."""
+"""The page of a run on a text: the loss by position, and some rows for the model in the page."""
 
 import os
 from pathlib import Path
@@ -15,12 +15,12 @@ from apformer.tokenizers import merges, pretrained
 from apformer.tokenizers.text import BytePairs
 
 EVALUATION = {"nats_by_position", "nats_per_token", "perplexity", "bits_per_character"}
-LETTERS = 40  # of a prompt that the page offers, at most
-LINE = 16  # characters of a text that break as one
+LETTERS = 40  # most characters of an example prompt
+LINE = 16  # characters after which a line of text may break
 
 
 def page(settings: Settings, rows: dict, params: Any, evaluation: dict | None, path: Path) -> dict:
-    """Return what the page shows, see `report.sections`."""
+    """Return the content of the page, see `report.sections`."""
     cfg, missing = settings.data, {}
     words = pretrained.load(path / "tokenizer.json")
     does = f"writes text like {os.path.basename(os.path.abspath(cfg.text))}"
@@ -44,18 +44,18 @@ def page(settings: Settings, rows: dict, params: Any, evaluation: dict | None, p
 
 def _ask(settings: Settings, rows: dict, params: Any, vocabulary: list[str]) -> dict:
     batch = sections.some_rows(training.validation(settings, rows))
-    one = jax.tree.map(lambda leaf: leaf[None], batch)  # the loss takes batches of rows
+    batches = jax.tree.map(lambda leaf: leaf[None], batch)  # the loss takes several batches
     loss_fn = training.make_loss(sections.in_float32(settings))
     texts = ("".join(vocabulary[token] for token in tokens_T) for tokens_T in batch.tokens_BT[: sections.EXAMPLES])
     return {
         "probe": sections.probe(batch),
-        "ablation": ablate.drops(params, lambda params: loss_fn(params, one, None)[1]),
+        "ablation": ablate.drops(params, lambda params: loss_fn(params, batches, None)[1]),
         "examples": [text[: min(LETTERS, batch.tokens_BT.shape[1] // 2)] for text in texts],
     }
 
 
-def _facts(found: dict) -> list[list[str]]:
+def _facts(evaluation: dict) -> list[list[str]]:
     return [
-        ["nats per token", f"{found['nats_per_token']:.4f}", f"perplexity {found['perplexity']:.2f}"],
-        ["bits per character", f"{found['bits_per_character']:.4f}", ""],
+        ["nats per token", f"{evaluation['nats_per_token']:.4f}", f"perplexity {evaluation['perplexity']:.2f}"],
+        ["bits per character", f"{evaluation['bits_per_character']:.4f}", ""],
     ]

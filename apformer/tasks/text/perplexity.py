@@ -1,16 +1,17 @@
-"""Cost of a text to a language model, whether it was trained on the text or not.
+"""Perplexity of a text under a language model.
 
     perplexity = exp(nats / tokens)          bits per byte = nats / ln 2 / bytes
 
-A text is longer than what a model reads at once. How it is cut changes the figure, so it is said beside it:
+A text is longer than a model reads at once. The figure depends on how it is cut into windows, so it is reported with
+them:
 
-    window           W tokens are read, and the token after each of them predicted; the next window begins where the
-                     last ended. Every token but the first is predicted, with 0 to W - 1 before the one it follows.
-    window, stride   what `transformers` documents: windows of W tokens, the next S further on, in which the tokens
-                     count that no window before predicted. At least W - S tokens stand before each, in the first
-                     window fewer. With S = W the first token of each window is never predicted.
+    window           Read W tokens and predict the token after each; the next window starts where this one ended. Every
+                     token but the first is predicted, after 1 to W tokens.
+    window, stride   As `transformers` documents: windows of W tokens start S tokens apart, and a token counts in the
+                     first window that predicts it. So it follows at least W - S tokens, in the first window fewer. With
+                     S = W the first token of each window is never predicted.
 
-Bytes are those of the tokens that are predicted, in UTF-8.
+Bytes are those of the predicted tokens in UTF-8.
 https://huggingface.co/docs/transformers/perplexity
 """
 
@@ -32,24 +33,24 @@ LARGEST = 700.0  # nats; the exponential of 710 is more than a float can hold
 
 
 def cuts(tokens: int, window: int, stride: int | None = None) -> tuple[int, int, int]:
-    """Return (tokens that a window predicts, tokens from one window to the next, windows) of a text of many tokens."""
+    """Return (predicted tokens of a window, step from one window to the next, number of windows) for a text."""
     length, step = (window, window) if stride is None else (window - 1, stride)
     return length, step, 1 + max(0, -(-(tokens - 1 - length) // step))
 
 
 def windows(tokens_N: np.ndarray, window: int, stride: int | None, numbers_R: np.ndarray) -> Batch:
-    """Return the windows of these numbers as rows, in which each token weighs 1 where it counts as a target.
+    """Return some windows as a Batch, with weight 1 for each token that counts.
 
     Args:
         tokens_N: Text of two tokens or more.
         window: Tokens of a window.
-        stride: Tokens from one window to the next; with None windows do not overlap.
-        numbers_R: Numbers of the windows; those beyond the last are rows of zeros.
+        stride: Tokens from one window to the next; None for windows that do not overlap.
+        numbers_R: Numbers of the windows, from 0; numbers beyond the last give rows of zeros.
     """
     length, step, _ = cuts(len(tokens_N), window, stride)
     last, first_R = len(tokens_N) - 1, np.asarray(numbers_R) * step
     at_RT = first_R[:, None] + np.arange(length + 1)[None]
-    before_R = np.where(first_R > 0, first_R + length - step, 0)  # predicted by the window before
+    before_R = np.where(first_R > 0, first_R + length - step, 0)  # last token that earlier windows predict
     tokens_RT = np.where(at_RT <= last, tokens_N[np.minimum(at_RT, last)], 0).astype(np.int32)
     return Batch(tokens_RT, ((at_RT <= last) & (at_RT > before_R[:, None])).astype(np.float32))
 
@@ -57,7 +58,7 @@ def windows(tokens_N: np.ndarray, window: int, stride: int | None, numbers_R: np
 def predicted(
     model: Model, tokens_N: np.ndarray, window: int, stride: int | None, progress: Progress
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return all tokens that count and their nats, in the order of the text. progress(done, total): told of windows."""
+    """Return the tokens that count and their nats, in the order of the text. Calls progress(windows done, total)."""
     length, _, rows = cuts(len(tokens_N), window, stride)
     size = min(rows, max(1, MOST_LOGITS // (length * model.cfg.vocab_size)))
     tokens, nats = [], []
@@ -83,12 +84,12 @@ def measure(
     stride: int | None,
     progress: Progress,
 ) -> dict:
-    """Return the figures of a text of these tokens. Raises UserError (exit DATA) for fewer than two tokens."""
+    """Return the figures of a text as JSON can hold them. Raises UserError (exit DATA) for fewer than two tokens."""
     if len(tokens_N) < 2:
         raise UserError(f"the text has {len(tokens_N)} tokens, and two are the least: give a longer text", DATA)
     tokens, nats = predicted(model, tokens_N, window, stride, progress)
-    kinds = zip(*(found.tolist() for found in np.unique(tokens, return_counts=True)), strict=True)
-    size = sum(len(tokenizer.bytes_of(token)) * count for token, count in kinds)
+    counted = zip(*(array.tolist() for array in np.unique(tokens, return_counts=True)), strict=True)
+    size = sum(len(tokenizer.bytes_of(token)) * count for token, count in counted)
     counts = {"tokens": len(tokens_N), "predicted": len(tokens), "bytes": size, "window": window, "stride": stride}
     return counts | of_mean(float(nats.mean())) | {"bits_per_byte": float(nats.sum()) / math.log(2) / size}
 
@@ -99,14 +100,14 @@ def of_mean(nats: float) -> dict[str, float]:
 
 
 def sentence(result: dict) -> str:
-    """Return these two for a terminal."""
+    """Return the mean cost and the perplexity as text."""
     perplexity = result["perplexity"]
     shown = f"{perplexity:.2f}" if perplexity < 1e9 else f"{perplexity:.0e}"
     return f"{result['nats_per_token']:.4f} nats per token, perplexity {shown}"
 
 
 def table(result: dict) -> str:
-    """Return the figures for a terminal."""
+    """Return the figures as text."""
     stride = "" if result["stride"] is None else f", {result['stride']} apart"
     return (
         f"{result['predicted']:,} of {result['tokens']:,} tokens predicted ({result['bytes']:,} bytes), in windows of "

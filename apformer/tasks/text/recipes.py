@@ -1,9 +1,9 @@
 """Recipes of a language model of a text.
 
 - text          small enough for a CPU: a transformer, or with `--architecture recurrent` an RNN, GRU or LSTM; with
-                `--init_from` a model that was trained before, trained further
+                `--init_from`, fine-tuning of GPT-2 or of a run
 - baby_gpt      nanoGPT's character-level model for a GPU
-- baby_gpt_cpu  nanoGPT's character-level model for a CPU, which is the shape of `text` too
+- baby_gpt_cpu  nanoGPT's character-level model for a CPU, with the same shape as `text`
 """
 
 from dataclasses import replace
@@ -33,10 +33,10 @@ def text(
     settings = with_part(baby_gpt_cpu(context, init_from, lora_rank), "training", recipe="text")
     if init_from is None and architecture == "recurrent":
         cells = rnn.Config(vocab_size=512, d_model=256, n_layers=2)
-        rule = replace(settings.optimizer, muon_every=1)  # not measured for cells with more
+        rule = replace(settings.optimizer, muon_every=1)  # larger values are not measured for recurrent models
         return replace(settings, architecture="recurrent", model=cells, optimizer=rule)
     if architecture not in (None, settings.architecture):
-        fault = f"--architecture {architecture} contradicts a model that is of {settings.architecture}"
+        fault = f"--architecture {architecture} contradicts --init_from {init_from}, which is {settings.architecture}"
         raise UserError(f"{fault}: drop the flag")
     return settings
 
@@ -59,18 +59,18 @@ def baby_gpt_cpu(context: int | None = None, init_from: str | None = None, lora_
 def _language_model(
     training: Training,
     context: int | None,
-    usual: int,
+    default: int,
     folder: str | None,
     lora_rank: int,
     shape: dict,
     muon_every: int = 1,
 ) -> Settings:
-    """Return settings of GPT-2's architecture, without biases in attention and head; or of the model in a folder."""
+    """Return settings of GPT-2's architecture without biases in attention and head, or of the model in a folder."""
     if folder is not None:
         return _fine_tuning(training, folder, context or 128, lora_rank)
     architecture = model.Config(
         vocab_size=512,
-        max_len=max(context or usual, 1),
+        max_len=max(context or default, 1),
         position="learned",
         output_projection=True,
         activation="gelu",
@@ -80,15 +80,14 @@ def _language_model(
         **shape,
     )
     rule = optimizer.Config(rule="muon", learning_rate=4e-3, weight_decay=0.1, muon_every=muon_every)
-    data = Config(context=usual if context is None else context)
+    data = Config(context=default if context is None else context)
     return Settings("text", "model", training, architecture, data, Options(), rule)
 
 
 def _fine_tuning(training: Training, folder: str, context: int, lora_rank: int) -> Settings:
-    """Return the settings to fine-tune the model in a folder: its shape, its tokenizer, and the small steps it wants.
+    """Return the settings to fine-tune the model in a folder: its shape, its tokenizer, and few small steps.
 
-    The learning rates are those for the published GPT-2; small models bear higher ones. That of adapters is as in Hu
-    et al. 2021.
+    The learning rates suit the published GPT-2; small models allow more. That of adapters is from Hu et al. 2021.
     """
     name, cfg = folders.read_config(folder)
     training = replace(training, steps=500, batch_size=8, log_every=10, save_every=50, patience=0)

@@ -1,12 +1,12 @@
-"""Tokens in files, for texts that are larger than memory: written once, and read window by window while training.
+"""Tokens in files, for texts larger than memory: written once, and read window by window in training.
 
     DIR/000000.bin 000001.bin ...   the training part: token after token, uint16 or uint32, little-endian
         validation.bin              the validation part
         tokenizer.json              the tokenizer
-        manifest.json               what there is, with the size and the sha256 of each file; it is written last
+        manifest.json               the list of files, each with its size and sha256; it is written last
 
-The shards are one row of tokens, cut where a file is full, so a window may reach from one file into the next. Windows
-are read, not mapped: pages of a mapped file count as memory of the process, and each touch maps 64 KB of them.
+The shards are one sequence of tokens, cut where a file is full, so a window may cross from one file into the next.
+Windows are read, not mapped: pages of a mapped file count as memory of the process, 64 KB of them for each access.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ class Shards:
     """Training part of a text, in files."""
 
     paths: tuple[Path, ...]
-    begins: tuple[int, ...]  # the place of the first token of each file, and at last the number of all tokens
+    begins: tuple[int, ...]  # index of the first token of each file, then the number of all tokens
     dtype: np.dtype
     vocab_size: int
 
@@ -44,9 +44,9 @@ class Shards:
         return self.begins[-1]
 
     def windows(self, start_R: np.ndarray, length: int) -> np.ndarray:
-        """Return the `length` tokens from each place on: (rows, length), of the type that the files have.
+        """Return windows of `length` tokens from each start on: (R, length), in the dtype of the files.
 
-        Raises UserError (exit DATA) that names a file which is missing, cut, or has tokens of another vocabulary.
+        Raises UserError (exit DATA) for a file that is missing, cut, or has tokens beyond the vocabulary.
         """
         tokens_RT, size = np.empty((len(start_R), length), self.dtype), self.dtype.itemsize
         for path, begin, end in zip(self.paths, self.begins[:-1], self.begins[1:], strict=True):
@@ -67,25 +67,25 @@ class Shards:
 
 
 class Prepared(NamedTuple):
-    """Text as tokens, in memory or in a folder that a Writer wrote."""
+    """Tokens of a text, in memory or in a folder that a Writer wrote."""
 
     train: Shards | np.ndarray
     validation: np.ndarray
     validation_characters: int
     tokenizer: Characters | BytePairs
-    sha256: str | None = None  # of the manifest, which holds those of all files; None of a text in memory
+    sha256: str | None = None  # of the manifest, which has those of all files; None for a text in memory
 
 
 def are_in(folder: str) -> bool:
-    """Return whether a path is that of a folder of tokens, even of one that was not written to the end."""
+    """Return whether a path is a folder of tokens, even an unfinished one."""
     return any(os.path.exists(os.path.join(folder, name)) for name in ("000000.bin", "validation.bin"))
 
 
 def read(folder: str | Path) -> Prepared:
-    """Read a folder that a Writer wrote; of the training part only sizes are looked at.
+    """Read a folder that a Writer wrote; the files of the training part are only checked for their sizes.
 
     Raises:
-        UserError: Exit code DATA; it names a file which is missing, damaged, cut or foreign, and the remedy.
+        UserError: Exit code DATA for a file that is missing, damaged, cut or foreign, with the remedy.
     """
     folder = Path(folder)
     try:
@@ -99,38 +99,39 @@ def read(folder: str | Path) -> Prepared:
         if manifest["format"] != FORMAT:
             raise ValueError(f"format {manifest['format']}")
         dtype = DTYPES[manifest["dtype"]]
-        listed = [_listed(folder, said) for said in (*manifest["train"], manifest["validation"])]
-        of_validation, characters = manifest["validation"]["sha256"], int(manifest["validation"]["characters"])
+        listed = [_listed(folder, entry) for entry in (*manifest["train"], manifest["validation"])]
+        validation_sha256, characters = manifest["validation"]["sha256"], int(manifest["validation"]["characters"])
         if not 0 < characters < 2**63:
             raise ValueError(f"{characters} characters")
-        of_tokenizer = manifest["tokenizer_sha256"]
+        tokenizer_sha256 = manifest["tokenizer_sha256"]
     except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise _fault(folder / "manifest.json", f"is damaged or of another version of apformer ({error!r})") from None
     for path, tokens in listed:
         size = tokens * dtype.itemsize
         with _readable(path):
-            there = os.path.getsize(path)
-        if there != size:
-            raise _fault(path, f"is {'cut short' if there < size else 'too long'}, {there:,} bytes instead of {size:,}")
-    _verified(folder / "tokenizer.json", of_tokenizer)
+            found_size = os.path.getsize(path)
+        if found_size != size:
+            fault = "cut short" if found_size < size else "too long"
+            raise _fault(path, f"is {fault}, {found_size:,} bytes instead of {size:,}")
+    _verified(folder / "tokenizer.json", tokenizer_sha256)
     tokenizer = pretrained.load(folder / "tokenizer.json")
     *paths, last = (path for path, _ in listed)
-    validation = np.frombuffer(_verified(last, of_validation), dtype)
+    validation = np.frombuffer(_verified(last, validation_sha256), dtype)
     _refuse_foreign(validation, last, tokenizer.vocab_size)
     begins = np.cumsum([0, *(tokens for _, tokens in listed[:-1])]).tolist()
     train = Shards(tuple(paths), tuple(begins), dtype, tokenizer.vocab_size)
     return Prepared(train, validation, characters, tokenizer, hashlib.sha256(content).hexdigest())
 
 
-def _listed(folder: Path, said: dict) -> tuple[Path, int]:
-    """Return (path, tokens) of a file that the manifest lists. Raises ValueError if a Writer gives no such name."""
-    if not re.fullmatch(r"(\d+|validation)\.bin", said["name"], re.ASCII):
-        raise ValueError(f"a file {said['name']!r}")
-    return folder / said["name"], int(said["tokens"])
+def _listed(folder: Path, entry: dict) -> tuple[Path, int]:
+    """Return (path, tokens) of a file of the manifest. Raises ValueError for a name that no Writer gives."""
+    if not re.fullmatch(r"(\d+|validation)\.bin", entry["name"], re.ASCII):
+        raise ValueError(f"a file {entry['name']!r}")
+    return folder / entry["name"], int(entry["tokens"])
 
 
 def _verified(path: Path, sha256: str) -> bytes:
-    """Return the bytes of a file. Raises UserError (exit DATA) unless they are those that were written."""
+    """Return the bytes of a file. Raises UserError (exit DATA) if their sha256 differs."""
     with _readable(path):
         content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() != sha256:
@@ -153,14 +154,14 @@ def _readable(path: Path) -> Iterator[None]:
         raise _fault(path, f"cannot be read ({error.strerror})") from None
 
 
-def _fault(path: Path, what: str) -> UserError:
-    return UserError(f"{path} {what}: restore it, or make a new folder with `{PREPARE} NEW_FOLDER`", DATA)
+def _fault(path: Path, fault: str) -> UserError:
+    return UserError(f"{path} {fault}: restore it, or make a new folder with `{PREPARE} NEW_FOLDER`", DATA)
 
 
 class Writer:
-    """Write a folder that `read` reads: tokens one part after the other, and the manifest last.
+    """Write a folder for `read`: the tokens part by part, and the manifest last.
 
-    The folder must be empty. Raises UserError (exit DISK) if something cannot be written.
+    The folder must be empty. Raises UserError (exit DISK) if a file cannot be written.
     """
 
     def __init__(self, folder: str | Path, tokenizer: Characters | BytePairs, shard_tokens: int = SHARD_TOKENS) -> None:
@@ -185,13 +186,13 @@ class Writer:
             tokens_N = tokens_N[len(part) :]
 
     def _end_shard(self) -> None:
-        """Keep the sha256 of the shard that is full, and force its bytes to the disk."""
+        """Record the sha256 of the last shard, and flush it to the disk."""
         if self.written:
             self.written[-1]["sha256"] = self.digest.hexdigest()
             files.fsync(self.folder / self.written[-1]["name"])
 
     def close(self, validation_N: np.ndarray, characters: int) -> None:
-        """Write the validation part, which has this many characters, the tokenizer, and the manifest."""
+        """Write the validation part (of this many characters), the tokenizer and the manifest."""
         self._end_shard()
         data, text = validation_N.astype(self.dtype).tobytes(), self.tokenizer.to_json().encode("utf-8")
         files.write_bytes(self.folder / "validation.bin", data)

@@ -1,4 +1,4 @@
-"""Training on a text: its tokens, the rows by which the best checkpoint is chosen, and the loss."""
+"""Training on a text: the tokens, the validation rows, and the loss."""
 
 import hashlib
 import os
@@ -21,16 +21,16 @@ from apformer.tasks.text import corpus, lora, perplexity, shards
 from apformer.tokenizers import pretrained
 from apformer.tokenizers import text as text_tokenizer
 
-NOT_COMPILED = {  # settings that no compiled program knows
+NOT_COMPILED = {  # settings that no compiled program depends on
     "data": ("text", "tokenizer", "special_tokens", "validation_share"),
     "options": ("init_from",),
 }
 LEARNED = ("characters", "byte_pairs")  # tokenizers that are made from the text
-VALIDATION_TOKENS = 2**14  # of a batch, whose attention and logits must fit in memory
+VALIDATION_TOKENS = 2**14  # tokens of a batch; its attention and logits must fit in memory
 
 
 def check(settings: Settings) -> int:
-    """Return the longest row in tokens. Raises UserError (exit USAGE) that names the flag and what fits."""
+    """Return the longest row in tokens. Raises UserError (exit USAGE) for a flag that is out of range."""
     data, options, cfg = settings.data, settings.options, settings.model
     corpus.check(data)
     source, rank, learned = options.init_from, options.lora_rank, data.tokenizer in LEARNED
@@ -46,8 +46,8 @@ def check(settings: Settings) -> int:
         fault = f"--lora_rank {rank} adapts a model that was trained before"
         raise UserError(f"{fault}: give --init_from FOLDER, or drop the flag")
     if data.special_tokens and learned and not shards.are_in(data.text):
-        fault = f"--special_tokens reads what --tokenizer {data.tokenizer} has not"
-        raise UserError(f"{fault}: give --tokenizer FILE with special tokens, or drop the flag")
+        fault = f"--tokenizer {data.tokenizer} has no special tokens"
+        raise UserError(f"{fault}: give --tokenizer FILE with special tokens, or drop --special_tokens")
     if source is not None:
         most = architecture_of(settings).max_tokens(cfg) or data.context
         require("context", data.context <= most, data, f"at most {most}, the positions of {source}")
@@ -55,36 +55,37 @@ def check(settings: Settings) -> int:
 
 
 def read_rows(settings: Settings) -> dict:
-    """Return the tokens of the text, and the tokenizer that made them.
+    """Return the tokens of the text and their tokenizer.
 
     Characters are those of the whole text; byte pairs are learned from the training part. The training part of a folder
     that datasets/text/prepare.py wrote stays in its files.
 
     Raises:
-        UserError: USAGE for a flag that a folder decides, DATA for a text or folder that cannot be read.
+        UserError: USAGE for a flag that contradicts a folder, DATA for a text or folder that cannot be read.
     """
     cfg = settings.data
-    rows_of, source = settings.model.vocab_size, settings.options.init_from
+    vocab_size, source = settings.model.vocab_size, settings.options.init_from
     if shards.are_in(cfg.text):
         prepared = _prepared_rows(cfg)
         if source is not None:
-            text_tokenizer.for_model(prepared["tokenizer"], rows_of, source)
+            text_tokenizer.for_model(prepared["tokenizer"], vocab_size, source)
         return prepared
-    if not (whole := corpus.read(cfg.text)):
+    text = corpus.read(cfg.text)
+    if not text:
         raise UserError(f"{cfg.text} is empty: give a text to train on", DATA)
-    parts = corpus.split(whole, cfg)
+    parts = corpus.split(text, cfg)
     if cfg.tokenizer == "characters":
-        tokenizer = text_tokenizer.train_characters(whole)
+        tokenizer = text_tokenizer.train_characters(text)
     elif cfg.tokenizer == "byte_pairs":
-        tokenizer = text_tokenizer.train_byte_pairs(parts[0], rows_of)
+        tokenizer = text_tokenizer.train_byte_pairs(parts[0], vocab_size)
     else:
         tokenizer = pretrained.load(cfg.tokenizer)
     if source is not None:
-        tokenizer = text_tokenizer.for_model(tokenizer, rows_of, source)
-    kind, tokens = np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32, []
+        tokenizer = text_tokenizer.for_model(tokenizer, vocab_size, source)
+    dtype, tokens = np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32, []
     for name, part in zip(("training", "validation"), parts, strict=True):
         try:
-            tokens.append(tokenizer.encode(part, allowed_special="all" if cfg.special_tokens else ()).astype(kind))
+            tokens.append(tokenizer.encode(part, allowed_special="all" if cfg.special_tokens else ()).astype(dtype))
         except UserError as error:
             raise UserError(f"the {name} part of {cfg.text}: {error}", error.exit_code) from None
     train_N, validation_N = tokens
@@ -94,30 +95,30 @@ def read_rows(settings: Settings) -> dict:
 def _prepared_rows(cfg: corpus.Config) -> dict:
     for name in ("validation_share", "special_tokens"):
         if getattr(cfg, name) != getattr(corpus.Config, name):
-            decided = f"--{name} is decided where {cfg.text} was prepared, which is a folder of tokens"
-            raise UserError(f"{decided}: drop the flag")
+            fault = f"--{name} was fixed when the folder of tokens {cfg.text} was prepared"
+            raise UserError(f"{fault}: drop the flag")
     prepared = shards.read(cfg.text or "")
     if cfg.tokenizer != corpus.Config.tokenizer:
-        given = None if cfg.tokenizer in LEARNED else pretrained.load(cfg.tokenizer)
-        # `prepare.py` gives a tokenizer a token that ends a text, if it has none.
-        if given is None or prepared.tokenizer.to_json() not in (given.to_json(), given.with_end()[0].to_json()):
-            other = f"--tokenizer {cfg.tokenizer} is not the one that {cfg.text} was prepared with"
-            raise UserError(f"{other}: drop the flag, or prepare the text with it in another folder", DATA)
+        named = None if cfg.tokenizer in LEARNED else pretrained.load(cfg.tokenizer)
+        # `prepare.py` adds a token that ends a text to a tokenizer without one.
+        if named is None or prepared.tokenizer.to_json() not in (named.to_json(), named.with_end()[0].to_json()):
+            fault = f"--tokenizer {cfg.tokenizer} is not the one that {cfg.text} was prepared with"
+            raise UserError(f"{fault}: drop the flag, or prepare the text with it in another folder", DATA)
     return _rows(cfg, prepared)
 
 
-def _rows(cfg: corpus.Config, found: shards.Prepared) -> dict:
-    for name, tokens_N in (("training", found.train), ("validation", found.validation)):
+def _rows(cfg: corpus.Config, tokens: shards.Prepared) -> dict:
+    for name, tokens_N in (("training", tokens.train), ("validation", tokens.validation)):
         if len(tokens_N) <= cfg.context:
-            short = f"the {name} part of {cfg.text} has {len(tokens_N):,} tokens, a row {cfg.context + 1:,}"
-            raise UserError(f"{short}: give a longer text, or a smaller --context", DATA)
-    return found._asdict()
+            fault = f"the {name} part of {cfg.text} has {len(tokens_N):,} tokens, a row {cfg.context + 1:,}"
+            raise UserError(f"{fault}: give a longer text, or a smaller --context", DATA)
+    return tokens._asdict()
 
 
-def kept(settings: Settings, path: Path) -> Settings:
-    """Return the settings with the tokenizer that the run at `path` keeps, unless it is learned from the text.
+def stored_settings(settings: Settings, path: Path) -> Settings:
+    """Return the settings with the tokenizer stored in the run at `path`, unless the text gives it.
 
-    So no other file is needed than the text.
+    So the text is the only other file that is needed.
     """
     if settings.data.tokenizer in LEARNED:
         return settings
@@ -125,11 +126,7 @@ def kept(settings: Settings, path: Path) -> Settings:
 
 
 def load(settings: Settings) -> tuple[Settings, dict]:
-    """Return the settings and the rows: the vocabulary of the model becomes that of the tokenizer.
-
-    Raises:
-        UserError: Exit code DATA, if the model was trained before, with another vocabulary.
-    """
+    """Return the settings, with the vocabulary size of the tokenizer, and the rows. Raises UserError."""
     rows = read_rows(settings)
     if settings.options.init_from is not None:
         return settings, rows
@@ -142,19 +139,19 @@ def files(rows: dict) -> dict[str, str]:
 
 
 def train_rows(rows: dict) -> jax.Array | None:
-    """Return the tokens of the training part; None of a folder, from which they are fed."""
+    """Return the tokens of the training part; None for a folder of tokens, which `feed` reads."""
     return None if rows["sha256"] else jax.device_put(rows["train"])
 
 
 def feed(settings: Settings, rows: dict) -> Feed | None:
-    """Return a Feed of windows from the files of a folder, the same as of a text in memory; None of such a text."""
+    """Return a Feed of random windows of a folder of tokens; None for a text in memory, which has the same windows."""
     if not rows["sha256"]:
         return None
     length, batch_size = settings.data.context + 1, settings.training.batch_size
     tokens, places = rows["train"], len(rows["train"]) - settings.data.context
 
-    def read(drawn: np.ndarray) -> np.ndarray:
-        start_NB = corpus.starts(drawn, places)
+    def read(random: np.ndarray) -> np.ndarray:
+        start_NB = corpus.starts(random, places)
         return tokens.windows(start_NB.reshape(-1), length).reshape(*start_NB.shape, length)
 
     size = batch_size * length * tokens.dtype.itemsize
@@ -162,9 +159,9 @@ def feed(settings: Settings, rows: dict) -> Feed | None:
 
 
 def describe(settings: Settings, rows: dict) -> dict:
-    """Return what config.json says of the data: counts and hashes, by which a resumed run knows it again.
+    """Return the description of the data in config.json: counts and hashes, which a resumed run compares.
 
-    The hash of a folder of tokens is that of its manifest, which holds those of its files.
+    The hash of a folder of tokens is that of its manifest, which has those of its files.
     """
     path, sha256 = settings.data.text, rows["sha256"]
     if sha256 is None:
@@ -180,7 +177,7 @@ def describe(settings: Settings, rows: dict) -> dict:
 
 
 def sample(key: jax.Array, settings: Settings, train_rows: jax.Array) -> Batch:
-    """Return the batch of a step: fresh windows of the training part, or what was fed. Pure, settings static."""
+    """Return the batch of a step: random windows of a text, or the rows of a Feed. Pure; settings are static."""
     if train_rows.ndim == 2:
         return corpus.batch(train_rows)
     return corpus.windows(key, train_rows, settings.data, settings.training.batch_size)
@@ -192,24 +189,24 @@ def validation(settings: Settings, rows: dict) -> Batch:
     _, _, count = perplexity.cuts(len(tokens_N), context)
     size = min(count, max(1, VALIDATION_TOKENS // context))
     batches = -(-count // size)
-    found = perplexity.windows(tokens_N, context, None, np.arange(batches * size))
-    return Batch(*(leaf.reshape(batches, size, -1) for leaf in found))
+    batch = perplexity.windows(tokens_N, context, None, np.arange(batches * size))
+    return Batch(*(leaf.reshape(batches, size, -1) for leaf in batch))
 
 
-def initial_params(key: jax.Array, settings: Settings, given: Any = None) -> Any:
-    """Return the parameters of the state: those of the model, or {"base": these, "adapters": their factors}.
+def initial_params(key: jax.Array, settings: Settings, loaded: Any = None) -> Any:
+    """Return the parameters of the training state: those of the model, or {"base": these, "adapters": factors}.
 
-    The base is in the state although no step changes it: so a checkpoint is the whole of the run, verified byte for
-    byte, and the folder that the model came from may be moved. It takes a third of what training all weights keeps.
+    The state has the base although no step changes it, so that checkpoints are complete and verified, and the folder of
+    the base may be moved. Such a state is a third as large as that of training all weights.
     """
-    base, options = defaults.initial_params(key, settings, given), settings.options
+    base, options = defaults.initial_params(key, settings, loaded), settings.options
     if not options.lora_rank:
         return base
     return {"base": base, "adapters": lora.init(jax.random.fold_in(key, 1), base, options.lora_rank, options.lora_on)}
 
 
-def whole(params: Any, settings: Settings) -> Any:
-    """Return the parameters of the model: those of the state, its adapters merged, which alone have a gradient."""
+def model_params(params: Any, settings: Settings) -> Any:
+    """Return the parameters of the model, its adapters merged. Only the adapters have a gradient."""
     options = settings.options
     if not options.lora_rank:
         return params
@@ -218,7 +215,7 @@ def whole(params: Any, settings: Settings) -> Any:
 
 
 def adapters(settings: Settings) -> dict | None:
-    """Return {rank, alpha, base: the model adapted} of the adapters of a run; None where all weights are trained."""
+    """Return {rank, alpha, base: folder of the base model} of a run with adapters; None without."""
     options = settings.options
     if not options.lora_rank:
         return None
@@ -228,16 +225,16 @@ def adapters(settings: Settings) -> dict | None:
 def make_optimizer(settings: Settings) -> optax.GradientTransformationExtraArgs:
     """Return the optimizer of `initial_params`."""
     rule = defaults.make_optimizer(settings)
-    return lora.trained_alone(rule) if settings.options.lora_rank else rule
+    return lora.freeze_base(rule) if settings.options.lora_rank else rule
 
 
 def make_loss(settings: Settings) -> Loss:
-    """Return loss_fn(params, batch, key) -> (loss, metrics); without a key, of all batches of the validation part."""
+    """Return loss_fn(params, batch, key) -> (loss, metrics); without a key, batch is that of `validation`."""
     apply = training_apply(settings)
     wants_key = architecture_of(settings).wants_key(settings.model)
 
     def loss_fn(params: Any, batch: Batch, key: jax.Array | None) -> LossAndMetrics:
-        params = defaults.computed(params, settings)
+        params = defaults.cast_params(params, settings)
         if key is None:
             mean = validation_nats(params, batch, settings).sum() / batch.weights_BT[..., 1:].sum()
             return mean, {"loss": mean}
@@ -247,7 +244,7 @@ def make_loss(settings: Settings) -> Loss:
 
 
 def validation_nats(params: Any, batches: Batch, settings: Settings) -> jax.Array:
-    """Return the nats of every token of the validation part: (batches, rows, context), 0 where it weighs nothing."""
+    """Return the nats of every token of the validation part: (batches, rows, context), 0 where its weight is 0."""
     apply = architecture_of(settings).apply
 
     def nats(batch: Batch) -> jax.Array:

@@ -1,10 +1,10 @@
-"""Translation of sentences: two texts whose lines belong together, or number words.
+"""Translation of sentences: two texts with parallel lines, or number words.
 
-`rows` is {"train": Padded of each width, "validation": the same, "lines": {part: Lines}, "tokenizers": one for
-each side}.
+`rows` is {"train": a Padded of each width, "validation": the same, "lines": {part: Lines}, "tokenizers": of source and
+target}.
 """
 
-from apformer.tasks.defaults import feed, floor, init_from, initial_params, make_optimizer, whole
+from apformer.tasks.defaults import feed, floor, init_from, initial_params, make_optimizer, model_params
 from apformer.tasks.translation.corpus import Config, Options
 from apformer.tasks.translation.evaluation import evaluate
 from apformer.tasks.translation.page_data import EVALUATION, page
@@ -16,10 +16,10 @@ from apformer.tasks.translation.training import (
     describe,
     example,
     files,
-    kept,
     load,
     make_loss,
     sample,
+    stored_settings,
     train_rows,
     validation,
 )

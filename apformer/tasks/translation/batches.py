@@ -2,8 +2,8 @@
 
     widths 9 14 21 40:  a batch has 64 pairs of up to 21 tokens, or 149 of up to 9, or 33 of up to 40
 
-Sentences are padded to one of a few widths, so that a compiled step can serve each, and little of a batch is padding.
-Batches of every width are drawn into arrays of one shape, since a loop on the device has one shape.
+Sentences are padded to one of a few widths, so that few steps are compiled and little of a batch is padding. Batches of
+every width are packed into arrays of one shape, since a loop on the device needs one.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ import numpy as np
 
 
 class Padded(NamedTuple):
-    """Pairs of one width S = T, int32 of numpy or JAX; their leading axis N is B in a batch."""
+    """Pairs of one width S = T, as int32 arrays of numpy or JAX; the leading axis N is B in a batch."""
 
     source_NS: Any
     source_lengths_N: Any
@@ -25,9 +25,9 @@ class Padded(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """A batch of one width: the number of the width, and the leaves of a Padded, flat, padded to one size."""
+    """A batch of one width: the index of the width, and a Padded whose leaves are flat and of one size for all."""
 
-    which: jax.Array
+    branch: jax.Array
     flat: Padded
 
 
@@ -37,12 +37,12 @@ def longest_of(sides: Sequence[list]) -> np.ndarray:
 
 
 def pad(sides: Sequence[list], widths: tuple[int, ...]) -> tuple[Padded, ...]:
-    """Return a Padded of each width, in numpy. Pairs longer than all widths are in none of them."""
-    which_N, parts = np.searchsorted(widths, longest_of(sides)), []
+    """Return a Padded of each width, in numpy, without pairs longer than all widths."""
+    branch_N, parts = np.searchsorted(widths, longest_of(sides)), []
     for k, width in enumerate(widths):
         leaves = []
         for side in sides:
-            sentences = [side[n] for n in np.flatnonzero(which_N == k)]
+            sentences = [side[n] for n in np.flatnonzero(branch_N == k)]
             tokens_NT = np.zeros((len(sentences), width), np.int32)
             for row_T, sentence in zip(tokens_NT, sentences, strict=True):
                 row_T[: len(sentence)] = sentence
@@ -52,16 +52,16 @@ def pad(sides: Sequence[list], widths: tuple[int, ...]) -> tuple[Padded, ...]:
 
 
 def rows_of(widths: tuple[int, ...], batch_size: int) -> tuple[int, ...]:
-    """Return the pairs in a batch of each width: batch_size of the middle one, and as many tokens of the others."""
+    """Return the number of pairs in a batch of each width: batch_size for the middle one, else as many tokens."""
     tokens = batch_size * widths[len(widths) // 2]
     return tuple(max(1, tokens // width) for width in widths)
 
 
 def draw(key: jax.Array, parts: tuple[Padded, ...], rows: tuple[int, ...]) -> Batch:
-    """Draw a batch of one width, so that all pairs are drawn equally often. Pure; rows are static under jit."""
-    which_key, row_key = jax.random.split(key)
+    """Draw a batch of one width, with all pairs equally likely. Pure; rows are static under jit."""
+    branch_key, row_key = jax.random.split(key)
     batches_K = np.array([len(part.source_NS) / size for part, size in zip(parts, rows, strict=True)], np.float32)
-    which = jax.random.categorical(which_key, jnp.log(batches_K)).astype(jnp.int32)
+    branch = jax.random.categorical(branch_key, jnp.log(batches_K)).astype(jnp.int32)
 
     most = [
         max(size * leaf[0].size for leaf, size in zip(leaves, rows, strict=True)) for leaves in zip(*parts, strict=True)
@@ -73,19 +73,19 @@ def draw(key: jax.Array, parts: tuple[Padded, ...], rows: tuple[int, ...]) -> Ba
         return Padded(*(jnp.pad(leaf, (0, room - leaf.size)) for leaf, room in zip(flat, most, strict=True)))
 
     branches = [partial(of_width, part, size) for part, size in zip(parts, rows, strict=True)]
-    return Batch(which, jax.lax.switch(which, branches, row_key))
+    return Batch(branch, jax.lax.switch(branch, branches, row_key))
 
 
 def unpack(flat: Padded, size: int, width: int) -> Padded:
-    """Return the pairs of a batch of `size` pairs of the width `width`."""
+    """Return the pairs of a flat batch, of shapes (size, width) and (size,)."""
     source, source_lengths, target, target_lengths = flat
     source_NS, target_NT = (side[: size * width].reshape(size, width) for side in (source, target))
     return Padded(source_NS, source_lengths[:size], target_NT, target_lengths[:size])
 
 
 def consecutive(part: Padded, batch_tokens: int) -> Padded:
-    """Return all pairs of one width in batches of batch_tokens a side, (batches, B, ...); fillers have length 0."""
+    """Return all pairs of one width in batches of batch_tokens a side, (batches, B, ...); padding has length 0."""
     N, width = part.source_NS.shape
     size = max(1, min(N, batch_tokens // width))
-    filled = (np.pad(leaf, [(0, -N % size)] + [(0, 0)] * (leaf.ndim - 1)) for leaf in part)
-    return Padded(*(leaf.reshape(-1, size, *leaf.shape[1:]) for leaf in filled))
+    padded = (np.pad(leaf, [(0, -N % size)] + [(0, 0)] * (leaf.ndim - 1)) for leaf in part)
+    return Padded(*(leaf.reshape(-1, size, *leaf.shape[1:]) for leaf in padded))

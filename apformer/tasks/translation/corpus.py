@@ -1,9 +1,9 @@
-"""Read sentences and their translations: two texts whose lines belong together, or number words.
+"""Read sentences and their translations: two texts with parallel lines, or number words.
 
     source line n   A dog runs.          target line n   Ein Hund rennt.
 
-There are three parts: one to train on, one to choose the best checkpoint, one to score the model. Without files for the
-other two, about one source line in fifty goes to each, chosen by a hash of the line, so that no source is in two parts.
+There are three parts: training, validation (to choose the best checkpoint) and test (to score the model). Without files
+for the last two, each gets about one source line in fifty by a hash of the line, so no source is in two parts.
 """
 
 import shlex
@@ -23,7 +23,7 @@ from apformer.tasks.translation import number_words
 
 PARTS = number_words.SPLITS
 VALIDATION_NUMBERS = 1000
-LETTERS = "letters.txt"  # of a run: each letter of the sources to train on
+LETTERS = "letters.txt"  # file of a run with each letter of the training sources
 
 
 @dataclass(frozen=True)
@@ -83,19 +83,19 @@ class Options:
 
 
 class Lines(NamedTuple):
-    """The sentences of one part, and the names of the files they are from."""
+    """Sentences of one part, and the names of their files or languages."""
 
     sources: list[str]
     targets: list[str]
     names: tuple[str, str]
 
     def choose(self, numbers: Sequence[int]) -> "Lines":
-        """Return the pairs of these numbers."""
+        """Return the pairs with these indices."""
         return Lines([self.sources[n] for n in numbers], [self.targets[n] for n in numbers], self.names)
 
 
 def check(cfg: Config) -> None:
-    """Raise UserError (exit USAGE) for a flag that does not fit."""
+    """Raise UserError (exit USAGE) for a flag that is out of range or contradicts another."""
     if (cfg.source is None) != (cfg.target is None):
         raise UserError("--source and --target belong together: give two files, or none for number words")
     if cfg.source is None and (cfg.validation or cfg.test):
@@ -114,13 +114,13 @@ def read(cfg: Config) -> dict[str, Lines]:
     """Return the Lines of each part.
 
     Raises:
-        UserError: Exit code DATA for files that do not fit each other, USAGE for an unknown language.
+        UserError: Exit code DATA for files that are not parallel, USAGE for an unknown language.
     """
     if cfg.source is None or cfg.target is None:
         return _number_words(cfg)
-    given = {"validation": cfg.validation, "test": cfg.test}
-    parts = {name: read_files(files) for name, files in given.items() if files}
-    missing = [name for name in given if name not in parts]
+    held_out = {"validation": cfg.validation, "test": cfg.test}
+    parts = {name: read_files(files) for name, files in held_out.items() if files}
+    missing = [name for name in held_out if name not in parts]
     pairs = read_files((cfg.source, cfg.target))
     place_N = [zlib.crc32(sentence.encode()) % 50 for sentence in pairs.sources]
     for name in ("train", *missing):
@@ -131,13 +131,13 @@ def read(cfg: Config) -> dict[str, Lines]:
             raise UserError(f"{cfg.source} leaves no line for {name}: {remedy}", DATA)
         parts[name] = pairs.choose(chosen)
     counts = ", ".join(f"{name} {len(parts[name].sources):,}" for name in PARTS)
-    drawn = f"; {' and '.join(missing)}: one line in fifty of {cfg.source}, about, by its hash" if missing else ""
-    tell(f"pairs of sentences: {counts}{drawn}")
+    shares = f"; {' and '.join(missing)}: one line in fifty of {cfg.source}, about, by its hash" if missing else ""
+    tell(f"pairs of sentences: {counts}{shares}")
     return {name: parts[name] for name in PARTS}
 
 
 def read_files(files: tuple[str, str]) -> Lines:
-    """Return the lines of two files, and report empty ones. Raises UserError (exit DATA) that names the file."""
+    """Return the Lines of two files, and report empty ones. Raises UserError (exit DATA) that names a file."""
     sides = [lines_of(file) for file in files]
     if len(sides[0]) != len(sides[1]):
         counts = " and ".join(f"{file} has {len(side):,} lines" for file, side in zip(files, sides, strict=True))
@@ -151,7 +151,7 @@ def read_files(files: tuple[str, str]) -> Lines:
 
 
 def lines_of(file: str | Path) -> list[str]:
-    """Return the lines of a text in UTF-8, with Unix or Windows ends. Raises UserError (exit DATA) if there is none."""
+    """Return the lines of a text in UTF-8 with Unix or Windows line ends. Raises UserError (exit DATA) if empty."""
     text = corpus.read_file(file).replace("\r\n", "\n")
     if not text:
         raise UserError(f"{file} is empty: give a sentence a line", DATA)
@@ -159,7 +159,7 @@ def lines_of(file: str | Path) -> list[str]:
 
 
 def example(cfg: Config, run: str) -> str:
-    """Return a sentence to try a model on: of two texts, the first that the evaluation of the run translated."""
+    """Return a sentence to try: a number word, or the first that the evaluation of the run translated."""
     if cfg.source is None:
         return number_words.speaker(cfg.from_language)(min(cfg.largest, 705))
     with suppress(OSError, IndexError):
@@ -168,7 +168,7 @@ def example(cfg: Config, run: str) -> str:
 
 
 def _number_words(cfg: Config) -> dict[str, Lines]:
-    """Return number words; the numbers of each part are in no other part."""
+    """Return the Lines of number words of each part; no number is in two parts."""
     speakers = [number_words.speaker(language) for language in (cfg.from_language, cfg.to_language)]
     counts = {"train": cfg.numbers, "validation": VALIDATION_NUMBERS, "test": cfg.test_sentences}
     parts = {}

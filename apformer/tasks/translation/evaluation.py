@@ -1,7 +1,7 @@
 """Score free-running translations of the test part by sacrebleu (see `scores`).
 
-Scores are of the texts that the beam search writes, never of teacher-forced tokens. The validation part and as many
-training sentences, at most a thousand each, are scored too: the lead of these is what the model memorised.
+Translations are those of the beam search, never teacher-forced. The validation part and as many training sentences, at
+most a thousand each, are scored too: higher scores of the training sentences show memorisation.
 """
 
 import time
@@ -23,7 +23,7 @@ from apformer.tasks.translation import scores, training, vocabularies
 from apformer.tasks.translation.search import search
 
 SAMPLES = 8
-BESIDE = 1000  # sentences of another part at most
+BESIDE = 1000  # most sentences of the validation or the training part
 
 
 def evaluate(
@@ -35,8 +35,8 @@ def evaluate(
         model: The translator.
         settings: Settings of its run.
         rows: As `training.load` returns them.
-        progress: Called with how many sentences are translated, and of how many.
-        translate: Called as translate(sources, params, settings, progress=...).
+        progress: Called with the number of translated sentences, and of all.
+        translate: Function translate(sources, params, settings, progress=...) -> tokens of each translation.
     """
     scores.require()
     language = scores.language_of(settings.data)
@@ -53,11 +53,11 @@ def evaluate(
     begun = time.perf_counter()
     tokens = translate(sources, model.params, settings, progress=lambda done: progress(done, len(sources)))
     seconds = round(time.perf_counter() - begun, 1)
-    texts, found, scored = map(tokenizers[1].decode, tokens), {}, {}
+    texts, translations, scored = map(tokenizers[1].decode, tokens), {}, {}
     for name, part in parts.items():
-        found[name] = [*islice(texts, len(part.sources))]
-        scored[name] = {"sentences": len(found[name])} | scores.score(found[name], part.targets, language)
-    lines = [*zip(parts["test"].sources, parts["test"].targets, found["test"], strict=True)]
+        translations[name] = [*islice(texts, len(part.sources))]
+        scored[name] = {"sentences": len(part.sources)} | scores.score(translations[name], part.targets, language)
+    lines = [*zip(parts["test"].sources, parts["test"].targets, translations["test"], strict=True)]
     head = ("source", "reference", "translation")
     result = {
         "beams": options.beams,
@@ -65,12 +65,12 @@ def evaluate(
         "seconds": seconds,
         **scored.pop("test"),
         "parts": scored,
-        "by_length": scores.by_length(found["test"], parts["test"].targets, language),
+        "by_length": scores.by_length(translations["test"], parts["test"].targets, language),
         "samples": [dict(zip(head, line, strict=True)) for line in spread(lines, SAMPLES)],
     }
     clean = ["\t".join(" ".join(cell.split()) for cell in row) + "\n" for row in (head, *lines)]
     shown = next((n for n in range(len(lines)) if 4 <= len(tokens[n]) <= 16), 0)
-    written = tokens[shown][: cfg.longest - 1]  # the end before it has to fit learned positions, too
+    written = tokens[shown][: cfg.longest - 1]  # learned positions must also hold the end token before it
     figures = draw_attention(model.params, settings.model, sources[shown], written, tokenizers)
     return Evaluation(result, table(result), figures, {"translations.tsv": "".join(clean)})
 
@@ -82,14 +82,14 @@ def draw_attention(
     target_T: np.ndarray,
     tokenizers: vocabularies.Pair,
 ) -> dict[str, Any]:
-    """Return a figure of each attention of a pair of sentences, by name."""
+    """Return {name: figure} of the attentions of encoder, decoder and cross-attention for a pair of sentences."""
 
     def pieces(tokens_T: np.ndarray, tokenizer: vocabularies.Tokenizer) -> list[str]:
         words = [tokenizer.bytes_of(token).decode(errors="replace") for token in tokens_T]
         return [word.strip() or repr(word) for word in words] + ["end"]
 
     source, target = pieces(source_S[:-1], tokenizers[0]), pieces(target_T, tokenizers[1])
-    before = ["end", *target[:-1]]  # each token was written after these
+    before = ["end", *target[:-1]]  # inputs of the decoder
     sides = {
         "encoder_attention": (source, source),
         "decoder_attention": (before, before),

@@ -1,9 +1,9 @@
-"""Write numbers in words, in two languages: sentences that cost nothing, and whose translation is known.
+"""Write numbers in words, in two languages: parallel sentences without a text.
 
     705   ->   seven hundred and five   ->   sept cent cinq
 
-The `num2words` library writes them. A hash of the number decides whether it is for training, validation or the test. So
-no test number is in the training rows, in either language.
+The `num2words` library writes them. A hash assigns each number to training, validation or test, so no test number is
+in the training rows, in either language.
 """
 
 import difflib
@@ -19,15 +19,15 @@ SPLITS = tuple(SHARES)
 
 
 def split_of(numbers_N: np.ndarray) -> np.ndarray:
-    """Return the split of each number, an index into SPLITS: nine in ten are to train on."""
+    """Return the split of each number, an index into SPLITS, by a hash; nine in ten are for training."""
     hash_N = np.asarray(numbers_N, np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(32)  # Knuth's, by 2^64 / phi
     return np.digitize(hash_N % np.uint64(100), (90, 95)).astype(np.int64)
 
 
 def draw(seed: int, count: int, largest: int, split: str) -> list[int]:
-    """Draw different numbers of a split, from 0 to `largest`: half of them anywhere, half of any number of digits.
+    """Draw different numbers of a split, 0 to `largest`: half uniform, half below a random power of ten.
 
-    Fewer than `count` where there are no more.
+    Returns fewer than `count` if the split has no more.
     """
     rng, rounds = np.random.default_rng(seed), int(4 * count / SHARES[split]) + 1000
     anywhere_N = rng.integers(0, largest, rounds, endpoint=True)
@@ -36,18 +36,18 @@ def draw(seed: int, count: int, largest: int, split: str) -> list[int]:
     some_N = np.where(rng.random(rounds) < 0.5, anywhere_N, (rng.random(rounds) * top_N).astype(np.int64))
     some_N = some_N[split_of(some_N) == SPLITS.index(split)]
     _, first_N = np.unique(some_N, return_index=True)
-    drawn = some_N[np.sort(first_N)][:count].tolist()
-    if len(drawn) == count or largest >= 10 * rounds:
-        return drawn
-    all_N = np.arange(largest + 1)  # most are asked for: chance draws some of them often, and others never
-    left_N = np.setdiff1d(all_N[split_of(all_N) == SPLITS.index(split)], drawn)
-    return drawn + rng.permutation(left_N)[: count - len(drawn)].tolist()
+    numbers = some_N[np.sort(first_N)][:count].tolist()
+    if len(numbers) == count or largest >= 10 * rounds:
+        return numbers
+    all_N = np.arange(largest + 1)  # most of the split is needed, and chance missed some: list the rest
+    rest_N = np.setdiff1d(all_N[split_of(all_N) == SPLITS.index(split)], numbers)
+    return numbers + rng.permutation(rest_N)[: count - len(numbers)].tolist()
 
 
 def speaker(language: str) -> Callable[[int], str]:
     """Return a function from a number to its words in a language of num2words (en, fr, de ...), or to its figures.
 
-    Raises UserError (exit USAGE) that names what is not known, or the extra that is missing.
+    Raises UserError (exit USAGE) for an unknown language, or without the text extra.
     """
     if language == FIGURES:
         return str
@@ -55,11 +55,11 @@ def speaker(language: str) -> Callable[[int], str]:
         import num2words
     except ImportError:
         raise UserError('number words need the text extra: pip install "apformer[text]"') from None
-    known = [FIGURES, *sorted(num2words.CONVERTER_CLASSES)]
-    if language not in known:
-        near = difflib.get_close_matches(language, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"give one of {', '.join(known)}"
-        raise UserError(f"nobody here counts in {language!r}: {hint}")
+    languages = [FIGURES, *sorted(num2words.CONVERTER_CLASSES)]
+    if language not in languages:
+        near = difflib.get_close_matches(language, languages, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"give one of {', '.join(languages)}"
+        raise UserError(f"unknown language {language!r}: {hint}")
 
     def words(number: int) -> str:
         try:

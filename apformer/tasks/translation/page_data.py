@@ -1,4 +1,4 @@
-"""Collect the page of a translator: its scores, its translations of test sentences, and a few held-out pairs.
+"""The page of a translator: its scores, its translations of test sentences, and some validation pairs.
 
 tokens      end  y_1 .. y_T-1  end       the model reads all but the last, and predicts all but the first
 """
@@ -20,14 +20,14 @@ from apformer.tasks.translation import batches, scores, training, vocabularies
 from apformer.tasks.translation.corpus import Config
 from apformer.tokenizers import merges
 
-Found = dict[str, Any]  # of an evaluation, or of a section of the page
+Json = dict[str, Any]  # an evaluation, or a section of the page
 
 EVALUATION = {"alpha", "beams", "by_length", "exact", "parts", "sentences", *scores.NAMES}
 EVALUATION |= {signature for _, signature in scores.NAMES.values()}
-ROWS = 48  # held-out pairs at most
-WORK = 1.5e9  # multiplications that the page is to do for them, in a second or so
-SHORT, FIRST = 100, 8  # characters of the longest source that the page offers, words of the first, about
-TRANSLATIONS, WRONG = 80, 60  # translations on the page, wrong ones among them
+ROWS = 48  # most validation pairs
+WORK = 1.5e9  # multiplications for them in the page, about a second
+LONGEST, FIRST = 100, 8  # most characters of an example sentence, and about the words of the first
+TRANSLATIONS, WRONG = 80, 60  # most translations on the page, and most wrong ones among them
 DIFFER = (
     "the same words, in another order or number",
     "one word differs",
@@ -38,12 +38,12 @@ DIFFER = (
 END = "‹end›"  # the token that ends a sentence and begins its translation
 
 
-def page(settings: Settings, rows: Any, params: Any, evaluation: Found | None, path: Path) -> Found:
-    """Return what the page shows, see `report.sections`."""
+def page(settings: Settings, rows: Any, params: Any, evaluation: Json | None, path: Path) -> Json:
+    """Return the content of the page, see `report.sections`."""
     cfg, options, missing = settings.data, settings.options, {}
-    found = sections.attempt(missing, "wrong", lambda: translations(path)) if evaluation else None
+    lines = sections.attempt(missing, "wrong", lambda: translations(path)) if evaluation else None
 
-    def words(tokenizer: Any) -> Found:
+    def words(tokenizer: Any) -> Json:
         pairs = sections.attempt(missing, "byte_pairs", lambda: merges.of(tokenizer))
         return {"vocabulary": [*merges.texts(tokenizer), END], "byte_pairs": pairs}
 
@@ -59,7 +59,7 @@ def page(settings: Settings, rows: Any, params: Any, evaluation: Found | None, p
         ),
         "facts": _facts(evaluation) if evaluation else [],
         "right": _right(evaluation),
-        "wrong": _listing(found, evaluation),
+        "wrong": _listing(lines, evaluation),
         "missing": missing,
     }
     if source is not target:
@@ -69,18 +69,18 @@ def page(settings: Settings, rows: Any, params: Any, evaluation: Found | None, p
 
 def _does(cfg: Config) -> str:
     if cfg.source and cfg.target:
-        return f"translates what is like {Path(cfg.source).name} to what is like {Path(cfg.target).name}"
+        return f"translates text like {Path(cfg.source).name} to text like {Path(cfg.target).name}"
     return f"translates numbers up to {cfg.largest:,} in words from “{cfg.from_language}” to “{cfg.to_language}”"
 
 
-def ask(settings: Settings, rows: Any, params: Any) -> Found:
-    """Return held-out pairs, their loss without each part of the model, and sentences to try with their references."""
+def ask(settings: Settings, rows: Any, params: Any) -> Json:
+    """Return validation pairs, their loss without each part of the model, and example sentences with references."""
     cfg, lines = settings.model, rows["lines"]["validation"]
     few = lines.choose(sections.spread(range(len(lines.sources)), ROWS))
     sides = training.encode(rows["tokenizers"], few, settings.data)
     parameters, tokens = (sum(leaf.size for leaf in jax.tree.leaves(tree)) for tree in (params, sides))
     sides = [sections.spread(side, max(8, int(len(side) * WORK / (parameters * tokens)))) for side in sides]
-    shown = [line for line in zip(*lines[:2], strict=True) if 0 < len(line[0]) <= SHORT]
+    shown = [line for line in zip(*lines[:2], strict=True) if 0 < len(line[0]) <= LONGEST]
     shown = sections.spread(shown, sections.EXAMPLES)
     shown.sort(key=lambda line: abs(len(line[0].split()) - FIRST))
     sources, targets = ([tokens_T.tolist() for tokens_T in side] for side in sides)
@@ -98,7 +98,7 @@ def ask(settings: Settings, rows: Any, params: Any) -> Found:
 
 
 def _measure(cfg: seq2seq.Config, sides: list) -> Callable:
-    """Return a function from parameters to the nats of a target token ("loss") and the share of likeliest ("exact")."""
+    """Return a function from parameters to the nats of a target token ("loss") and the exact share ("exact")."""
     (part,) = batches.pad(sides, (int(batches.longest_of(sides).max()),))
     part = jax.device_put(part)
 
@@ -111,8 +111,8 @@ def _measure(cfg: seq2seq.Config, sides: list) -> Callable:
     return measure
 
 
-def translations(path: Path) -> list[Found]:
-    """Return some lines of translations.tsv of a run, mostly wrong ones: dicts of its columns.
+def translations(path: Path) -> list[Json]:
+    """Return some lines of a run's translations.tsv, mostly wrong translations: {column: text}.
 
     Raises:
         UserError: Exit code DATA, if the file is missing or damaged.
@@ -120,79 +120,79 @@ def translations(path: Path) -> list[Found]:
     file = path / "translations.tsv"
     try:
         head, *lines = (line.split("\t") for line in file.read_text("utf-8").splitlines())
-        found: list[Found] = [dict(zip(head, line, strict=True)) for line in lines]
-        exact = np.array([line["translation"] == line["reference"] for line in found], bool)
+        table: list[Json] = [dict(zip(head, line, strict=True)) for line in lines]
+        exact = np.array([line["translation"] == line["reference"] for line in table], bool)
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"{file} cannot be read ({error}): run `apformer evaluate` again", DATA) from None
     wrong = sections.spread(np.flatnonzero(~exact).tolist(), WRONG)
     right = sections.spread(np.flatnonzero(exact).tolist(), TRANSLATIONS - len(wrong))
-    return [found[n] for n in sorted([*right, *wrong])]
+    return [table[n] for n in sorted([*right, *wrong])]
 
 
-def _facts(found: Found) -> list[list[str]]:
+def _facts(evaluation: Json) -> list[list[str]]:
     facts = [
-        [name, scores.points(found[key]), found[signature].replace("|", " | ")]
+        [name, scores.points(evaluation[key]), evaluation[signature].replace("|", " | ")]
         for key, (name, signature) in scores.NAMES.items()
     ]
-    exact = f"of {sections.count(found['sentences'], 'test sentence')}, letter by letter"
-    return [*facts, ["exact translations", sections.percent(found["exact"]), exact]]
+    exact = f"of {sections.count(evaluation['sentences'], 'test sentence')}, letter by letter"
+    return [*facts, ["exact translations", sections.percent(evaluation["exact"]), exact]]
 
 
-def _right(found: Found | None) -> Found:
-    """Return the section of the scores, also by the length of the reference."""
+def _right(evaluation: Json | None) -> Json:
+    """Return the section of the scores, with charts by the length of the reference."""
     shown = {
         "title": "How good it is",
-        "lead": "Free-running translations of the test sentences, which training has never seen, held against one "
+        "lead": "Free-running translations of the test sentences, which training has never seen, compared with one "
         "reference each. BLEU is of the texts as they are, tokenised BLEU of lower-cased words: do not compare them.",
         "blocks": None,
     }
-    if found is None:
+    if evaluation is None:
         return shown
 
-    def bars(key: str, name: str, full: int) -> Found:
+    def bars(key: str, name: str, full: int) -> Json:
         groups = [
             (scores.length_name(*group["words"]), f"{group['sentences']:,}", [group[key] and group[key] / full])
-            for group in found["by_length"]
+            for group in evaluation["by_length"]
         ]
         return sections.bars(f"{name} by length", "words of the reference", [name], groups, points=full > 1)
 
-    head, *parts = scores.by_part(found)
-    table = sections.table("Beside what it was trained on", head, parts)
+    head, *parts = scores.by_part(evaluation)
+    table = sections.table("Test and training sentences", head, parts)
     return shown | {"blocks": [bars("bleu", "BLEU", 100), bars("exact", "Exact", 1), table]}
 
 
-def _listing(found: list[Found] | None, evaluation: Found | None) -> Found:
-    """Return translations beside their references, grouped by what differs."""
+def _listing(lines: list[Json] | None, evaluation: Json | None) -> Json:
+    """Return translations beside their references, grouped by the number of different words."""
     lead = (
-        "What the run’s search made of some test sentences. Choose one to have it translated above. A marked word "
+        "Translations of some test sentences by the run’s search. Choose one to translate it above. A marked word "
         "stands on one side only."
     )
     head = ["source", "the model", "reference"]
-    if found is None or evaluation is None:
+    if lines is None or evaluation is None:
         return sections.listing("Translations", lead, head, None)
-    if len(found) < evaluation["sentences"]:
-        all_of = sections.count(evaluation["sentences"], "sentence")
-        lead += f" {len(found):,} of {all_of} are kept, most of them unlike their reference."
-    groups = {"what differs": [_fault(one) for one in found]}
+    if len(lines) < evaluation["sentences"]:
+        total = sections.count(evaluation["sentences"], "sentence")
+        lead += f" {len(lines):,} of {total} are listed, most of them unlike their reference."
+    groups = {"what differs": [_difference(line) for line in lines]}
     rows = [
         [
-            sections.cell(one["source"] or "∅", play=one["source"]),
-            _marked(one["translation"], one["reference"]),
-            _marked(one["reference"], one["translation"]),
+            sections.cell(line["source"] or "∅", play=line["source"]),
+            _marked(line["translation"], line["reference"]),
+            _marked(line["reference"], line["translation"]),
         ]
-        for one in found
+        for line in lines
     ]
     return sections.listing("Translations", lead, head, rows, groups=groups)
 
 
-def _marked(text: str, other: str) -> Found:
-    """Return a text with the words marked that the other text does not have."""
-    known = set(other.split())
-    return sections.cell(*(piece for word in text.split() for piece in ((word, word not in known), " ")))
+def _marked(text: str, other: str) -> Json:
+    """Return a text in which the words that the other text lacks are marked."""
+    others = set(other.split())
+    return sections.cell(*(piece for word in text.split() for piece in ((word, word not in others), " ")))
 
 
-def _fault(one: Found) -> str:
-    if one["translation"] == one["reference"]:
+def _difference(line: Json) -> str:
+    if line["translation"] == line["reference"]:
         return "exact"
-    found, right = (set(one[name].split()) for name in ("translation", "reference"))
-    return DIFFER[min(max(len(found - right), len(right - found)), len(DIFFER) - 1)]
+    translation, reference = (set(line[name].split()) for name in ("translation", "reference"))
+    return DIFFER[min(max(len(translation - reference), len(reference - translation)), len(DIFFER) - 1)]

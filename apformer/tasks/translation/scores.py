@@ -1,9 +1,9 @@
-"""Score translations by sacrebleu: BLEU as it is to be reported, and as the literature of Multi30k reports it.
+"""Score translations by sacrebleu: BLEU in its standard form, and in the form of the literature of Multi30k.
 
-    bleu        of the texts as they are, cased, cut into words by sacrebleu (13a, or the language's; Post 2018)
-    tokenized   of the texts in lower case, normalised and cut into words as Moses does (sacremoses), so that sacrebleu
-                cuts nothing: what `multi-bleu.perl` says of files that were prepared like this
-    chrf        of the texts as they are (Popović 2015)
+    bleu        cased texts, tokenised by sacrebleu (13a, or its tokenizer of the language; Post 2018)
+    tokenized   texts in lower case, normalised and tokenised as by Moses (sacremoses), so that sacrebleu tokenises
+                nothing: the figure of `multi-bleu.perl` for such files
+    chrf        cased texts (Popović 2015)
 
 The two kinds of BLEU (Papineni et al. 2002) of the same translations differ by points and must not be compared.
 """
@@ -23,7 +23,7 @@ from apformer.report import tables
 from apformer.tasks.translation.corpus import Config
 
 WITHOUT_SPACES = {"zh": "zh", "ja": "ja-mecab", **dict.fromkeys(("bo", "dz", "km", "lo", "my", "th"), "char")}
-LENGTHS = (1, 6, 11, 16, 21, 31)  # words of a reference at which the rows of the table begin
+LENGTHS = (1, 6, 11, 16, 21, 31)  # least words of a reference in each row of the table
 LOW = 10  # BLEU below which a translation is of little use
 NAMES = {  # key: (name, key of its signature)
     "bleu": ("BLEU", "bleu_signature"),
@@ -42,9 +42,9 @@ def require() -> None:
 
 
 def moses(language: str) -> Callable[[str], Any]:
-    """Return a function from a text to its words, joined by spaces.
+    """Return a function from a text to its tokens, joined by spaces, as in Multi30k's `lc.norm.tok` files.
 
-    The text is put in lower case, its punctuation normalised and then cut off, as in Multi30k's `lc.norm.tok` files.
+    The text is put in lower case, its punctuation is normalised, and then made tokens of its own.
     """
     from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
@@ -55,17 +55,16 @@ def moses(language: str) -> Callable[[str], Any]:
 def language_of(cfg: Config) -> str:
     """Return the language of the translations: the suffix of --target, as in train.de, or else --to_language.
 
-    English, whose rules sacremoses takes for languages that it does not know, where neither begins with a code of two
-    letters.
+    If neither begins with a code of two letters, English, whose rules sacremoses uses for unknown languages.
     """
-    told = (re.split("[-_]", code)[0].lower() for code in (PurePath(cfg.target or "").suffix[1:], cfg.to_language))
-    return next((code for code in told if len(code) == 2 and code.isalpha()), "en")
+    codes = (re.split("[-_]", name)[0].lower() for name in (PurePath(cfg.target or "").suffix[1:], cfg.to_language))
+    return next((code for code in codes if len(code) == 2 and code.isalpha()), "en")
 
 
 def plain(language: str, **options: Any) -> Any:
-    """Return sacrebleu's BLEU, which cuts words by the tokenizer of the language, or by 13a between spaces.
+    """Return sacrebleu's BLEU with its tokenizer for a language without spaces, or 13a for others.
 
-    Characters are words where sacrebleu has none for the language, or the library of that one is missing.
+    Characters are the tokens if the library of that tokenizer is missing.
     """
     import sacrebleu
 
@@ -76,58 +75,58 @@ def plain(language: str, **options: Any) -> Any:
 
 
 def metrics(language: str) -> dict[str, tuple[Any, Callable[[str], Any], str]]:
-    """Return, for each key of NAMES, a metric of sacrebleu, what prepares a text for it, and its signature's end.
+    """Return, for each key of NAMES, (metric of sacrebleu, function to prepare a text, end of the signature).
 
-    Where no spaces stand between words, both kinds of BLEU cut them by sacrebleu, the second in lower case.
+    For languages without spaces between words, sacrebleu tokenises for both kinds of BLEU, the second in lower case.
     """
     import sacrebleu
     import sacremoses
 
     tokenized = plain(language, lowercase=True), str, ""
     if language not in WITHOUT_SPACES:
-        # force: sacrebleu else warns of texts that were cut before, which is what is wanted.
+        # force: without it sacrebleu warns that the texts are tokenised already.
         metric = sacrebleu.BLEU(tokenize="none", lowercase=True, force=True)
         tokenized = metric, moses(language), f"|lc.norm.moses-{language}|sacremoses:{sacremoses.__version__}"
     return {"bleu": (plain(language), str, ""), "tokenized_bleu": tokenized, "chrf": (sacrebleu.CHRF(), str, "")}
 
 
-def score(found: Sequence[str], references: Sequence[str], language: str) -> dict[str, Any]:
+def score(translations: Sequence[str], references: Sequence[str], language: str) -> dict[str, Any]:
     """Return both kinds of BLEU and chrF, 0 to 100, with their signatures, and the share of exact translations."""
-    scored: dict[str, Any] = {"exact": exact(found, references)}
+    scored: dict[str, Any] = {"exact": exact(translations, references)}
     for name, (metric, prepare, end) in metrics(language).items():
-        sides = [[prepare(text) for text in side] for side in (found, references)]
-        scored |= {name: reached(metric, *sides), NAMES[name][1]: f"{metric.get_signature()}{end}"}
+        sides = [[prepare(text) for text in side] for side in (translations, references)]
+        scored |= {name: corpus_score(metric, *sides), NAMES[name][1]: f"{metric.get_signature()}{end}"}
     return scored
 
 
-def reached(metric: Any, found: Sequence[str], references: Sequence[str]) -> float | None:
-    """Return a score; None where the references have none, as BLEU has of German number words, under four words."""
-    best, value = (metric.corpus_score(side, [references]).score for side in (references, found))
+def corpus_score(metric: Any, translations: Sequence[str], references: Sequence[str]) -> float | None:
+    """Return a score; None if it is 0 even for the references, such as BLEU for references under four words."""
+    best, value = (metric.corpus_score(side, [references]).score for side in (references, translations))
     return value if best else None
 
 
-def exact(found: Sequence[str], references: Sequence[str]) -> float:
-    """Return the share of texts that are their references."""
-    return float(np.mean([text == reference for text, reference in zip(found, references, strict=True)]))
+def exact(translations: Sequence[str], references: Sequence[str]) -> float:
+    """Return the share of translations that equal their references."""
+    return float(np.mean([text == reference for text, reference in zip(translations, references, strict=True)]))
 
 
-def by_length(found: Sequence[str], references: Sequence[str], language: str) -> list[dict[str, Any]]:
+def by_length(translations: Sequence[str], references: Sequence[str], language: str) -> list[dict[str, Any]]:
     """Return scores by the words of the references: "words" [least, most or None], "sentences", "bleu", "exact"."""
     groups, metric = defaultdict(list), plain(language)
-    cut = metric.tokenizer if language in WITHOUT_SPACES else str
-    for text, reference in zip(found, references, strict=True):
-        groups[max(1, bisect(LENGTHS, len(cut(reference).split())))].append((text, reference))
+    tokenize = metric.tokenizer if language in WITHOUT_SPACES else str
+    for text, reference in zip(translations, references, strict=True):
+        groups[max(1, bisect(LENGTHS, len(tokenize(reference).split())))].append((text, reference))
     table = []
     for group, pairs in sorted(groups.items()):
         sides = list(zip(*pairs, strict=True))
         most = LENGTHS[group] - 1 if group < len(LENGTHS) else None
-        same = {"words": [LENGTHS[group - 1], most], "sentences": len(pairs)}
-        table.append(same | {"bleu": reached(metric, *sides), "exact": exact(*sides)})
+        row = {"words": [LENGTHS[group - 1], most], "sentences": len(pairs)}
+        table.append(row | {"bleu": corpus_score(metric, *sides), "exact": exact(*sides)})
     return table
 
 
 def by_part(result: dict[str, Any]) -> list[list[str]]:
-    """Return a table of the scores of each part, its head first."""
+    """Return a table of the scores of each part; its first row is the header."""
     rows = [["part", "sentences", *(name for name, _ in NAMES.values()), "exact"]]
     for name, part in {"test": result, **result["parts"]}.items():
         values = [points(part[key]) for key in NAMES]
@@ -136,23 +135,23 @@ def by_part(result: dict[str, Any]) -> list[list[str]]:
 
 
 def points(score: float | None) -> str:
-    """Return a score from 0 to 100 as text; a dash for one that is missing."""
+    """Return a score from 0 to 100 as text; a dash for None."""
     return "-" if score is None else f"{score:.2f}"
 
 
 def length_name(least: int, most: int | None) -> str:
-    """Return the words of a group of references as text."""
+    """Return the range of words of a group of references as text."""
     return f"{least} and more" if most is None else f"{least} to {most}"
 
 
 def doubt(path: Path) -> str | None:
-    """Return why translations of a run are worth little: no evaluation, or low scores; None if they may be good."""
+    """Return a warning about the translations of a run without an evaluation or with low scores; else None."""
     try:
-        found = files.read_json(path / "evaluation.json")
-        good = found["exact"] > 0.5 or (found["chrf"] or 0) > 50 or (found["bleu"] or 0) > LOW
+        result = files.read_json(path / "evaluation.json")
+        good = result["exact"] > 0.5 or (result["chrf"] or 0) > 50 or (result["bleu"] or 0) > LOW
     except (UserError, KeyError, TypeError):
         return f"{path} has no evaluation: if its training was stopped, `apformer resume {path}` ends it"
-    kinds = [key for key in ("bleu", "chrf") if found[key] is not None]
-    said = " and ".join(f"{points(found[key])} {NAMES[key][0]}" for key in kinds)
-    fault = f"{path} is hardly trained, and reached {said} on its test sentences"
+    keys = [key for key in ("bleu", "chrf") if result[key] is not None]
+    reached = " and ".join(f"{points(result[key])} {NAMES[key][0]}" for key in keys)
+    fault = f"{path} is hardly trained, and reached {reached} on its test sentences"
     return None if good else f"{fault}: give more --steps or more pairs"

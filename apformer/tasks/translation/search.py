@@ -1,4 +1,4 @@
-"""Translate many sentences, by beam search or by draws."""
+"""Translate many sentences, by beam search or by sampling."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -15,24 +15,24 @@ from apformer.tasks.translation import training, vocabularies
 
 BATCH_TOKENS = 1024  # of the sources of a batch, padded
 MULTIPLE = 8  # sources are padded to multiples of this, so that few programs are compiled
-SHARED = ("source", "source_mask")  # names of the cache that all beams of a sentence read
+SHARED = ("source", "source_mask")  # names in the cache that the beams of a sentence share
 
 
 class Batch(NamedTuple):
     """Sources of one padded width."""
 
-    rows: np.ndarray  # numbers of the sentences
-    row_B: np.ndarray  # the same, and some of them again until the batch is full
+    rows: np.ndarray  # indices of the sentences
+    row_B: np.ndarray  # the same, repeated until the batch is full
     source_BS: np.ndarray
     lengths_B: np.ndarray
-    steps: int  # the most tokens of a translation, its end token included
+    steps: int  # most tokens of a translation, its end token included
 
 
 def batches(sources: Sequence[np.ndarray], longest: int) -> Iterator[Batch]:
-    """Yield all sources that are not blank, each with its end token, in batches of about BATCH_TOKENS tokens.
+    """Yield all sources that are not blank in batches of about BATCH_TOKENS tokens.
 
     Args:
-        sources: int32 tokens of each sentence.
+        sources: int32 tokens of each sentence, with the end token.
         longest: Most tokens of a source and of a translation, where learned positions end.
     """
     filled_N = np.array([n for n, source in enumerate(sources) if len(source) > 1], np.int64)
@@ -54,12 +54,12 @@ def translate(
     """Return the translation of each sentence; of a blank one, no text.
 
     Args:
-        sentences: Texts, of which none is too long.
-        run: Run of a translator, as `apformer.load` reads it.
-        temperature: As `search` takes it.
+        sentences: Texts.
+        run: Run of a translator, from `apformer.load`.
+        temperature: See `search`.
         seed: Seed of the draws.
-        progress: Called with the number of sentences translated so far, and of all.
-        name: What to call the sentences in a message.
+        progress: Called with the number of translated sentences, and of all.
+        name: Name of the sentences in a message.
 
     Raises:
         UserError: Exit code DATA, for a sentence that is too long.
@@ -84,22 +84,22 @@ def search(
         sources: int32 tokens of each sentence, with the end token.
         params: Parameters of `seq2seq`.
         settings: Settings of the run; beams and alpha are those of its options.
-        temperature: With 0, the best text of the beam search; above 0, a text drawn at this temperature.
+        temperature: 0 for the best text of the beam search, or the temperature to sample at.
         seed: Seed of the draws.
-        progress: Called with the number of sentences translated so far.
+        progress: Called with the number of translated sentences.
     """
     options, key, done = settings.options, jax.random.key(seed), 0
-    found = [np.zeros(0, np.int32)] * len(sources)
-    progress(done)  # the first batch waits for its program
+    translations = [np.zeros(0, np.int32)] * len(sources)
+    progress(done)  # shown while the first batch is compiled
     for batch in batches(sources, settings.data.longest):
         key_of_batch = jax.random.fold_in(key, int(batch.rows[0]))
         how = (settings.model, batch.steps, temperature, options.beams, options.alpha)
         tokens_BN = _decode(params, batch.source_BS, batch.lengths_B, key_of_batch, *how)
         for n, tokens_N in zip(batch.rows, np.asarray(tokens_BN), strict=False):
-            found[n] = before_end(tokens_N, settings.model)
+            translations[n] = before_end(tokens_N, settings.model)
         done += len(batch.rows)
         progress(done)
-    return found
+    return translations
 
 
 def before_end(tokens_N: np.ndarray, cfg: seq2seq.Config) -> np.ndarray:
@@ -120,7 +120,7 @@ def _decode(
     beams: int,
     alpha: float,
 ) -> jax.Array:
-    """Return tokens_BN, each row with the end token unless it was cut off after `steps` tokens."""
+    """Return tokens_BN; each row has the end token unless it was cut off at `steps` tokens."""
     with jax.default_matmul_precision("highest"):
         cache = seq2seq.init_cache(params, source_BS, cfg, steps, lengths_B)
         extend = partial(seq2seq.extend, seq2seq.unstack(params), cfg=cfg)

@@ -1,4 +1,4 @@
-"""Read the pairs of a run: to train on, and to choose the best checkpoint by; and the loss.
+"""Training of a translator: pairs of sentences for training and validation, and the loss.
 
 y_0 = end, y_1 .. y_T = end        the decoder reads y_0 .. y_T-1 and predicts y_1 .. y_T
 """
@@ -20,7 +20,7 @@ from apformer.decoding import buckets
 from apformer.errors import DATA, UserError, tell
 from apformer.flags import require, require_whole
 from apformer.settings import Settings, training_apply, with_part
-from apformer.tasks.defaults import computed
+from apformer.tasks.defaults import cast_params
 from apformer.tasks.translation import batches as padded
 from apformer.tasks.translation import corpus, vocabularies
 from apformer.tasks.translation.batches import Batch, Padded
@@ -30,11 +30,11 @@ NOT_COMPILED = {  # settings that no compiled program depends on
     "options": ("init_from", "beams", "alpha"),
 }
 WIDTHS = 6
-VALIDATION_TOKENS = 4096  # of a batch on either side
+VALIDATION_TOKENS = 4096  # tokens of each side of a batch
 
 
 def check(settings: Settings) -> int:
-    """Return the longest sentence, in tokens. Raises UserError (exit USAGE) that names the flag and what fits."""
+    """Return the longest sentence, in tokens. Raises UserError (exit USAGE) for a flag that is out of range."""
     corpus.check(settings.data)
     options = settings.options
     require_whole("beams", options, 1, 2**15 - 1)
@@ -44,24 +44,24 @@ def check(settings: Settings) -> int:
 
 
 def load(settings: Settings) -> tuple[Settings, dict[str, Any]]:
-    """Return the settings with the vocabularies' sizes and the widths that suit the data, and the rows.
+    """Return the settings, with the vocabulary sizes and the widths of the data, and the rows.
 
     Byte pairs are learned from the training part. Training pairs longer than all --widths are left out.
 
     Raises:
-        UserError: Exit code DATA for a sentence that is too long, USAGE for a width that no pair needs.
+        UserError: Exit code DATA for a sentence that is too long, USAGE for a width without pairs.
     """
     cfg, folder = settings.data, settings.options.init_from
     lines = corpus.read(cfg)
-    tokenizers = vocabularies.learn(lines["train"], cfg) if folder is None else vocabularies.given(folder, cfg)
+    tokenizers = vocabularies.learn(lines["train"], cfg) if folder is None else vocabularies.load_same(folder, cfg)
     tokens = {part: encode(tokenizers, lines[part], cfg) for part in ("train", "validation")}
-    encode_side(tokenizers[0], lines["test"].sources, lines["test"].names[0], cfg)  # refused now, not after training
+    encode_side(tokenizers[0], lines["test"].sources, lines["test"].names[0], cfg)  # raises before training
     lengths = np.unique(padded.longest_of(tokens["train"]), return_counts=True)
     widths = cfg.widths or buckets.widths(*lengths, most=WIDTHS)
     *parts, longer = padded.pad(tokens["train"], (*widths, cfg.longest))
     for part, width in zip(parts, widths, strict=True):
         if not len(part.source_NS):
-            fault = f"--widths {width} is that of no training pair"
+            fault = f"--widths {width} has no training pair"
             raise UserError(f"{fault}: leave it out, or restore the text that a run was trained on")
     if left_out := len(longer.source_NS):
         tell(f"{left_out:,} training pairs longer than --widths {widths[-1]} are left out")
@@ -73,15 +73,15 @@ def load(settings: Settings) -> tuple[Settings, dict[str, Any]]:
     return replace(settings, model=shape, data=replace(cfg, widths=widths)), rows
 
 
-def kept(settings: Settings, path: Path) -> Settings:
-    """Return the settings that read the vocabulary kept in the run at `path`, as the run it is from may be gone."""
+def stored_settings(settings: Settings, path: Path) -> Settings:
+    """Return the settings with the vocabulary stored in the run at `path`: the run at --init_from may be gone."""
     if settings.options.init_from is None:
         return settings
     return with_part(settings, "options", init_from=str(path))
 
 
 def files(rows: dict[str, Any]) -> dict[str, str]:
-    """Return the texts of the tokenizer file, or of one for each side, and of the letters of the sources, by name."""
+    """Return {name: text} of the tokenizer files, and of the letters of the sources."""
     letters = "".join(sorted({*"".join(rows["lines"]["train"].sources)}))
     return vocabularies.files(rows["tokenizers"]) | {corpus.LETTERS: letters}
 
@@ -92,20 +92,20 @@ def train_rows(rows: dict[str, Any]) -> tuple[Padded, ...]:
 
 
 def describe(settings: Settings, rows: dict[str, Any]) -> dict[str, Any]:
-    """Return counts and hashes of the data for config.json, by which a resumed run knows the data again."""
+    """Return the description of the data in config.json: counts and hashes, which a resumed run compares."""
     cfg, lines = settings.data, rows["lines"]
     text = "\n".join(line for part in lines.values() for side in part[:2] for line in side)
     tokenizers = "".join(vocabularies.files(rows["tokenizers"]).values())
     return {
         "source": cfg.source or f"number words from {cfg.from_language} to {cfg.to_language}",
-        "pairs": {part: len(found.sources) for part, found in lines.items()},
+        "pairs": {name: len(part.sources) for name, part in lines.items()},
         "sha256": hashlib.sha256(text.encode()).hexdigest(),
         "tokenizer_sha256": hashlib.sha256(tokenizers.encode()).hexdigest(),
     }
 
 
 def encode(tokenizers: vocabularies.Pair, lines: corpus.Lines, cfg: corpus.Config) -> tuple[list, ...]:
-    """Return (sources, targets), each as `encode_side` gives it."""
+    """Return (sources, targets), each from `encode_side`."""
     sides = zip(tokenizers, lines[:2], lines.names, strict=True)
     return tuple(encode_side(tokenizer, side, name, cfg) for tokenizer, side, name in sides)
 
@@ -117,12 +117,12 @@ def encode_side(
     cfg: corpus.Config,
     remedy: str = "give a greater --longest, or --too_long cut",
 ) -> list[np.ndarray]:
-    """Return sentences as int32 tokens, each with the end token, which is all of a blank one.
+    """Return the int32 tokens of each sentence, with the end token; a blank sentence has this alone.
 
-    With `cfg.too_long` cut, sentences longer than `cfg.longest` are cut, and their number is printed.
+    With `cfg.too_long` cut, sentences longer than `cfg.longest` are cut, and their number is reported.
 
     Raises:
-        UserError: Exit code DATA, for a sentence that is too long; names the file, the sentence and the remedy.
+        UserError: Exit code DATA, for a sentence that is too long, with the file and its line.
     """
     end = np.int32(tokenizer.vocab_size)
     tokens = [tokenizer.encode(sentence if sentence.strip() else "") for sentence in sentences]
@@ -142,15 +142,15 @@ def sample(key: jax.Array, settings: Settings, train_rows: tuple[Padded, ...]) -
 
 
 def validation(settings: Settings, rows: dict[str, Any]) -> tuple[Padded, ...]:
-    """Return all validation pairs, those of each width in batches."""
+    """Return all validation pairs, in batches of each width."""
     return tuple(padded.consecutive(part, VALIDATION_TOKENS) for part in rows["validation"] if len(part.source_NS))
 
 
 def make_loss(settings: Settings) -> Callable:
-    """Return loss_fn(params, batch, key) -> (loss, metrics); without a key, that of all validation pairs.
+    """Return loss_fn(params, batch, key) -> (loss, metrics); without a key, batch is that of `validation`.
 
-    The loss is that of smoothed labels, and chooses the best checkpoint: with smoothing, translations go on getting
-    better while the nats of the plain labels, the other metric, rise.
+    The loss is that of smoothed labels, also to choose the best checkpoint: translations still improve when the other
+    metric, the nats of the labels themselves, rises again.
     """
     widths, cfg = settings.data.widths, settings.model
     shapes = zip(padded.rows_of(widths, settings.training.batch_size), widths, strict=True)
@@ -158,7 +158,7 @@ def make_loss(settings: Settings) -> Callable:
 
     def of_shape(shape: tuple[int, int], params: Any, flat: Padded, key: jax.Array | None) -> Any:
         part = padded.unpack(flat, *shape)
-        logits_BTV, weights_BT = predict(computed(params, settings), part, cfg, key, apply=apply)
+        logits_BTV, weights_BT = predict(cast_params(params, settings), part, cfg, key, apply=apply)
         smoothed, nats = (loss.cross_entropy(logits_BTV, part.target_NT, weights_BT, e) for e in (smoothing, 0.0))
         return smoothed, {"loss": smoothed, "nats": nats}
 
@@ -172,8 +172,8 @@ def make_loss(settings: Settings) -> Callable:
     def loss_fn(params: Any, batch: Any, key: jax.Array | None) -> Any:
         if key is not None:
             return of_any_width(params, batch, key)
-        each = [jax.lax.map(partial(totals, params), part) for part in batch]
-        smoothed, nats, weight = (sum(jnp.sum(found) for found in same) for same in zip(*each, strict=True))
+        parts = [jax.lax.map(partial(totals, params), part) for part in batch]
+        smoothed, nats, weight = (sum(jnp.sum(total) for total in column) for column in zip(*parts, strict=True))
         return smoothed / weight, {"loss": smoothed / weight, "nats": nats / weight}
 
     return loss_fn
@@ -199,5 +199,5 @@ def predict(
 
 
 def example(settings: Settings, run: str) -> str:
-    """Return a command for the user to try on a run."""
+    """Return a command to try on a run."""
     return f"apformer translate {run} {shlex.quote(corpus.example(settings.data, run))}"

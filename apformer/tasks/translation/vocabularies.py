@@ -15,7 +15,7 @@ Tokenizer = Characters | BytePairs
 Pair = tuple[Tokenizer, Tokenizer]  # of the source, of the target
 SHARED = "tokenizer.json"
 APART = ("source_tokenizer.json", "target_tokenizer.json")
-FLAGS = ("byte_pairs", "vocabularies")  # those of the data that decide a vocabulary
+FLAGS = ("byte_pairs", "vocabularies")  # flags of the data that decide a vocabulary
 
 
 def learn(lines: corpus.Lines, cfg: corpus.Config) -> Pair:
@@ -23,16 +23,16 @@ def learn(lines: corpus.Lines, cfg: corpus.Config) -> Pair:
     if cfg.vocabularies == "apart":
         source, target = (train_byte_pairs("\n".join(side), cfg.byte_pairs) for side in lines[:2])
         return source, target
-    both = train_byte_pairs("\n".join([*lines.sources, *lines.targets]), cfg.byte_pairs)
-    return both, both
+    tokenizer = train_byte_pairs("\n".join([*lines.sources, *lines.targets]), cfg.byte_pairs)
+    return tokenizer, tokenizer
 
 
 def load(path: Path) -> Pair:
-    """Return the byte pairs that a run keeps. Raises UserError that names a file at fault."""
+    """Return the byte pairs stored in a run. Raises UserError that names a file at fault."""
     if (path / APART[0]).exists():
         return pretrained.load(path / APART[0]), pretrained.load(path / APART[1])
-    both = pretrained.load(path / SHARED)
-    return both, both
+    tokenizer = pretrained.load(path / SHARED)
+    return tokenizer, tokenizer
 
 
 def of_run(folder: str) -> source_run.Source:
@@ -40,14 +40,14 @@ def of_run(folder: str) -> source_run.Source:
     return source_run.read(folder, "translation", corpus.Config, ("to translate", "name a run of --recipe translate"))
 
 
-def given(folder: str, cfg: corpus.Config) -> Pair:
-    """Return the byte pairs of a run whose model is trained further. Raises UserError (exit USAGE) if flags differ."""
+def load_same(folder: str, cfg: corpus.Config) -> Pair:
+    """Return the byte pairs of the run at --init_from. Raises UserError (exit USAGE) for flags that contradict it."""
     source_run.require_same(cfg, of_run(folder).data, FLAGS, folder)
     return load(Path(folder))
 
 
 def files(tokenizers: Pair) -> dict[str, str]:
-    """Return the texts of the files that a run directory keeps, by name."""
+    """Return {name: text} of the tokenizer files."""
     source, target = tokenizers
     if source is target:
         return {SHARED: source.to_json()}

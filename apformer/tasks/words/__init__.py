@@ -1,9 +1,17 @@
-"""Vectors of words: word2vec, trained on windows of a text, and the words that are nearest to others.
+"""Word vectors: word2vec, trained on windows of a text, and the nearest words of each word.
 
-`rows` is a `corpus.Rows`: the vocabulary, how often each word occurs, and the training and validation part of the text.
+`rows` is a `corpus.Rows`: the vocabulary, the count of each word, and the training and validation part of the text.
 """
 
-from apformer.tasks.defaults import feed, floor, init_from, initial_params, kept, make_optimizer, whole
+from apformer.tasks.defaults import (
+    feed,
+    floor,
+    init_from,
+    initial_params,
+    make_optimizer,
+    model_params,
+    stored_settings,
+)
 from apformer.tasks.words.corpus import Config, Options, files
 from apformer.tasks.words.evaluation import EVALUATION, evaluate, page
 from apformer.tasks.words.nearest import neighbours

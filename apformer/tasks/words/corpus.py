@@ -1,8 +1,8 @@
-"""The words of a text, its first part to train on and its last part to validate with.
+"""Words of a text: its first part for training, its last part for validation.
 
     text = [ training part | validation part ]        vocabulary and counts are of the whole text
 
-Without a text, the characters of generated progressions are the words, and each progression is a passage.
+Without a text, progressions are generated: their characters are the words, and each progression is a passage.
 """
 
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ class Options:
 
 
 class Rows(NamedTuple):
-    """Words of a text, by their number in the vocabulary."""
+    """Text as indices into a vocabulary."""
 
     vocabulary: list[str]
     counts_V: np.ndarray
@@ -67,7 +67,7 @@ class Rows(NamedTuple):
 
 
 def check(cfg: Config) -> None:
-    """Raise UserError (exit USAGE) that names the flag which no text can follow."""
+    """Raise UserError (exit USAGE) for a flag that is out of range."""
     for flag in ("window", "min_count"):
         require_whole(flag, cfg)
     require("subsample", 0 < cfg.subsample <= 1, cfg, "more than 0 and at most 1")
@@ -80,30 +80,30 @@ def read(cfg: Config) -> Rows:
     """Return the Rows of a text, or of generated progressions.
 
     Raises:
-        UserError: Exit code DATA, if the file cannot be read, or if too few words are left to have neighbours.
+        UserError: Exit code DATA, if the file cannot be read or has too few words.
     """
     passages = words.split(texts.read(cfg.text)) if cfg.text is not None else _progressions(cfg.digits)
     vocabulary, counts_V = words.count(passages, cfg.min_count)
-    whole = words.encode(passages, vocabulary)
-    if len(vocabulary) < 3 or not _has_neighbours(whole):
-        found = f"{source(cfg)} has {len(vocabulary)} words that occur {cfg.min_count} times or more"
-        raise UserError(f"{found}, too few to have neighbours: give a longer text, or lower --min_count", DATA)
-    at = int(len(whole.words_T) * (1 - cfg.validation_share))
-    parts = {"training": _part(whole, slice(at)), "validation": _part(whole, slice(at, None))}
+    encoded = words.encode(passages, vocabulary)
+    if len(vocabulary) < 3 or not _has_pairs(encoded):
+        fault = f"{source(cfg)} has {len(vocabulary)} words that occur {cfg.min_count} times or more"
+        raise UserError(f"{fault}, too few to have neighbours: give a longer text, or lower --min_count", DATA)
+    at = int(len(encoded.words_T) * (1 - cfg.validation_share))
+    parts = {"training": _part(encoded, slice(at)), "validation": _part(encoded, slice(at, None))}
     for name, part in parts.items():
-        if not _has_neighbours(part):
-            short = f"the {name} part of {source(cfg)} has no two words of one passage"
-            raise UserError(f"{short}: give a longer text, or another --validation_share", DATA)
+        if not _has_pairs(part):
+            fault = f"the {name} part of {source(cfg)} has no two words of one passage"
+            raise UserError(f"{fault}: give a longer text, or another --validation_share", DATA)
     return Rows(vocabulary, counts_V, *parts.values())
 
 
 def files(rows: Rows) -> dict[str, str]:
-    """Return the vocabulary: a word and its count a line, the most frequent first, as the rows of the vectors are."""
+    """Return the vocabulary file: a word and its count on each line, in the order of the vectors (frequent first)."""
     return {FILE: "".join(f"{word}\t{n}\n" for word, n in zip(rows.vocabulary, rows.counts_V, strict=True))}
 
 
 def _progressions(digits: int) -> list[list[str]]:
-    """Return the characters of progressions, which are the same for every seed of training."""
+    """Return the characters of progressions, the same for every seed of training."""
     cfg = progressions.exact(digits).data
     columns = (np.asarray(column).tolist() for column in generator.draw(jax.random.key(0), cfg, cfg.sequences))
     rows = (generator.render(a, d, n, digits) for a, d, n in zip(*columns, strict=True))
@@ -115,10 +115,11 @@ def source(cfg: Config) -> str:
     return cfg.text or f"progressions of {cfg.digits} digits"
 
 
-def _part(corpus: words.Corpus, where: slice) -> words.Corpus:
-    words_T = corpus.words_T[where]
-    return words.Corpus(words_T, corpus.passage_T[where], jax.numpy.asarray(len(words_T), "int32"))
+def _part(corpus: words.Corpus, part: slice) -> words.Corpus:
+    words_T = corpus.words_T[part]
+    return words.Corpus(words_T, corpus.passage_T[part], jax.numpy.asarray(len(words_T), "int32"))
 
 
-def _has_neighbours(corpus: words.Corpus) -> bool:
+def _has_pairs(corpus: words.Corpus) -> bool:
+    """Return whether two neighbouring words are of one passage."""
     return bool((corpus.passage_T[1:] == corpus.passage_T[:-1]).any())

@@ -1,6 +1,6 @@
-"""Evaluation of word vectors: which words are near which, and what a word of the validation part costs.
+"""Evaluation of word vectors: nearest words, and the loss on the validation part.
 
-The page shows the nearest words, and the plane in which these vary most. It cannot run the model.
+The page shows the nearest words, and their vectors in the plane in which they vary most. It cannot run the model.
 """
 
 import os
@@ -18,16 +18,16 @@ from apformer.settings import Settings
 from apformer.tasks import Evaluation, Progress
 from apformer.tasks.words import training
 from apformer.tasks.words.corpus import Rows
-from apformer.tasks.words.nearest import nearest, shown, table
+from apformer.tasks.words.nearest import listed_words, nearest, table
 
 EVALUATION = {"nats", "neighbours", "plane"}
 
 
 def evaluate(model: Model, settings: Settings, rows: Rows, progress: Progress) -> Evaluation:
-    """Return the neighbours of the words that are shown, all of these in a plane, and the validation loss."""
+    """Return the neighbours of the listed words, a plane of all of these words, and the validation loss."""
     batch = training.validation(settings, rows)
     loss, _ = jax.jit(training.make_loss(settings))(model.params, batch, None)
-    near = nearest(model.params, rows.vocabulary, shown(settings, rows.vocabulary), settings.options.neighbours)
+    near = nearest(model.params, rows.vocabulary, listed_words(settings, rows.vocabulary), settings.options.neighbours)
     words = list(dict.fromkeys([*near, *(word for row in near.values() for word, _ in row)]))
     unit_VD = np.asarray(word2vec.unit(model.params["input"]))
     place_V2, shares = pca.project(unit_VD[[rows.vocabulary.index(word) for word in words]])
@@ -43,7 +43,7 @@ def evaluate(model: Model, settings: Settings, rows: Rows, progress: Progress) -
 
 
 def page(settings: Settings, rows: Rows, params: Any, evaluation: dict | None, path: Path) -> dict:
-    """Return what the page shows, see `report.sections`. Only the words that the evaluation names are drawn."""
+    """Return the content of the page, see `report.sections`, with the words of the evaluation alone."""
     cfg = settings.data
     source = "progressions" if cfg.text is None else os.path.basename(cfg.text)
     shown = {

@@ -1,4 +1,4 @@
-"""Words that are near others, by the cosine of their vectors."""
+"""Nearest words, by the cosine of their vectors."""
 
 import difflib
 import re
@@ -15,24 +15,30 @@ from apformer.tokenizers import words
 Params = dict[str, jax.Array]  # of word2vec
 
 
-def neighbours(params: Params, path: Path, given: list[str], count: int) -> str:
-    """Return a table of the words nearest to others, for the run at `path`; without `given`, to words of doubling rank.
+def neighbours(params: Params, path: Path, queries: list[str], count: int) -> str:
+    """Return a table of nearest words.
 
-    given: words, with + or - between those that are added: king - man + woman.
+    Args:
+        params: Parameters of word2vec.
+        path: Directory of the run.
+        queries: Words, or sums of words such as king - man + woman; if empty, the words of ranks 1, 2, 4, 8, ...
+        count: Number of neighbours of each.
 
     Raises:
         UserError: Exit code USAGE; it names a word which the vocabulary lacks.
     """
     lines = files.read_text(path / corpus.FILE).splitlines()
     vocabulary = [line.split("\t")[0] for line in lines]
-    sums = re.findall(r"\S+(?: [+-] \S+)*", words.normal(" ".join(given)))
+    sums = re.findall(r"\S+(?: [+-] \S+)*", words.normal(" ".join(queries)))
     for term in sums:
-        _known(term.split()[::2], vocabulary, "", f"none of the {len(vocabulary):,} words of {path}: ask for")
+        _normal(term.split()[::2], vocabulary, "", f"none of the {len(vocabulary):,} words of {path}: ask for")
     return table(nearest(params, vocabulary, sums or _of_doubling_rank(vocabulary), count))
 
 
-def shown(settings: Settings, vocabulary: list[str]) -> list[str]:
-    """Return the words of --words, or else those of doubling rank; of progressions, all.
+def listed_words(settings: Settings, vocabulary: list[str]) -> list[str]:
+    """Return the words whose neighbours an evaluation lists: those of --words, or of ranks 1, 2, 4, 8, ...
+
+    Of progressions, all characters.
 
     Raises:
         UserError: Exit code USAGE; it names a word which the vocabulary lacks.
@@ -40,28 +46,30 @@ def shown(settings: Settings, vocabulary: list[str]) -> list[str]:
     cfg, options = settings.data, settings.options
     if options.words is None:
         return vocabulary if cfg.text is None else _of_doubling_rank(vocabulary)
-    known = f"none of the {len(vocabulary):,} words that occur {cfg.min_count} times or more"
-    return _known(options.words.split(","), vocabulary, "--words ", f"{known}: lower --min_count, or ask for")
+    fault = f"none of the {len(vocabulary):,} words that occur {cfg.min_count} times or more"
+    return _normal(options.words.split(","), vocabulary, "--words ", f"{fault}: lower --min_count, or ask for")
 
 
-def _known(given: list[str], vocabulary: list[str], flag: str, fault: str) -> list[str]:
-    """Return words as the vocabulary has them, or refuse the first that it lacks."""
-    given = [words.normal(word.strip()) for word in given]
-    for word in given:
+def _normal(queries: list[str], vocabulary: list[str], flag: str, fault: str) -> list[str]:
+    """Return words in the normal form of the vocabulary. Raises UserError for the first that it lacks."""
+    queries = [words.normal(word.strip()) for word in queries]
+    for word in queries:
         if word not in vocabulary:
             raise UserError(f"{flag}{word} is {fault} a word such as {similar(word, vocabulary)}")
-    return given
+    return queries
 
 
 def similar(word: str, vocabulary: list[str]) -> str:
-    """Return a word of similar spelling, or else one in the middle: the most frequent words say little."""
+    """Return a word of similar spelling, or else one of middle rank, since frequent words say little."""
     return [*difflib.get_close_matches(word, vocabulary, n=1, cutoff=0.75), vocabulary[len(vocabulary) // 2]][0]
 
 
-def nearest(params: Params, vocabulary: list[str], given: list[str], count: int) -> dict[str, list[tuple[str, float]]]:
+def nearest(
+    params: Params, vocabulary: list[str], queries: list[str], count: int
+) -> dict[str, list[tuple[str, float]]]:
     """Return {word or sum of words: [(neighbour, cosine), ...]}, the nearest first."""
     near = {}
-    for term in given:
+    for term in queries:
         terms, signs = term.split()[::2], [1, *(-1 if sign == "-" else 1 for sign in term.split()[1::2])]
         k = min(count, len(vocabulary) - len({*terms}))
         nearest_K, cosine_K = word2vec.nearest(params, [vocabulary.index(word) for word in terms], signs, k)

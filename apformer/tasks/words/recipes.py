@@ -8,7 +8,7 @@ from apformer.tasks.words.corpus import Config, Options
 def words(text: str | None = None) -> Settings:
     """word2vec: vectors of the words of a text, by skip-gram with negative sampling.
 
-    The frequent words of a text are thinned out, those of progressions are not.
+    Frequent words of a text are subsampled, those of progressions are not.
     """
     training = Training(recipe="words", steps=2000, batch_size=512, log_every=100)
     data = Config(text=text, subsample=1.0 if text is None else 3e-4)

@@ -1,4 +1,4 @@
-"""Training of word2vec: windows of a text that is thinned out anew at each step, and the loss."""
+"""Training of word2vec: windows of a freshly subsampled text for each step, and the loss."""
 
 import hashlib
 from typing import Any, NamedTuple
@@ -11,12 +11,12 @@ from apformer import word2vec
 from apformer.flags import require, require_whole
 from apformer.settings import Settings, with_part
 from apformer.tasks import Loss, LossAndMetrics
-from apformer.tasks.defaults import computed
+from apformer.tasks.defaults import cast_params
 from apformer.tasks.words import corpus
-from apformer.tasks.words.nearest import shown
+from apformer.tasks.words.nearest import listed_words
 from apformer.tokenizers import words
 
-NOT_COMPILED = {  # settings that no compiled program knows
+NOT_COMPILED = {  # settings that no compiled program depends on
     "data": ("text", "digits", "min_count", "validation_share"),
     "options": ("words", "neighbours"),
 }
@@ -24,14 +24,14 @@ VALIDATION_WINDOWS = 1024
 
 
 class Batch(NamedTuple):
-    """Windows of a text, and what negatives are drawn from."""
+    """Windows of a text, and the distribution of negatives."""
 
     windows: words.Windows
-    noise_V: jax.Array  # from which negatives are drawn
+    noise_V: jax.Array
 
 
 def check(settings: Settings) -> int:
-    """Return the number of words of a window. Raises UserError (exit USAGE) that names the flag and what fits."""
+    """Return the number of words of a window. Raises UserError (exit USAGE) for a flag that is out of range."""
     cfg, options = settings.model, settings.options
     require("d_model", cfg.d_model >= 2, cfg, "at least 2, for the picture")
     require_whole("neighbours", options)
@@ -40,18 +40,18 @@ def check(settings: Settings) -> int:
 
 
 def load(settings: Settings) -> tuple[Settings, corpus.Rows]:
-    """Return the settings and the rows: the model gets a vector for each word of the text.
+    """Return the settings, with the vocabulary size of the text, and the rows.
 
     Raises:
         UserError: DATA for a text without neighbours, USAGE for a word of --words that the text lacks.
     """
     rows = corpus.read(settings.data)
-    shown(settings, rows.vocabulary)
+    listed_words(settings, rows.vocabulary)
     return with_part(settings, "model", vocab_size=len(rows.vocabulary)), rows
 
 
 def describe(settings: Settings, rows: corpus.Rows) -> dict:
-    """Return what config.json says of the data: counts and a hash, by which a resumed run knows it again."""
+    """Return the description of the data in config.json: counts and a hash, which a resumed run compares."""
     digest = hashlib.sha256("\n".join(rows.vocabulary).encode())
     for part in (rows.train, rows.validation):
         for array_T in (part.words_T, part.passage_T):
@@ -65,12 +65,12 @@ def describe(settings: Settings, rows: corpus.Rows) -> dict:
 
 
 def train_rows(rows: corpus.Rows) -> tuple[words.Corpus, jax.Array]:
-    """Return the training part, and how often each word occurs."""
+    """Return the training part, and the count of each word."""
     return rows.train, jnp.asarray(rows.counts_V, jnp.float32)
 
 
 def sample(key: jax.Array, settings: Settings, train_rows: tuple[words.Corpus, jax.Array]) -> Batch:
-    """Return the Batch of a training step: fresh windows. Pure, settings static."""
+    """Return the batch of a step: fresh windows. Pure; settings are static."""
     text, counts_V = train_rows
     thin_key, window_key = jax.random.split(key)
     if settings.data.subsample < 1:
@@ -80,16 +80,16 @@ def sample(key: jax.Array, settings: Settings, train_rows: tuple[words.Corpus, j
 
 
 def validation(settings: Settings, rows: corpus.Rows) -> Batch:
-    """Return a Batch of windows of the validation part, the same at each call; no word of it is thinned out."""
+    """Return fixed windows of the validation part, which is not subsampled."""
     windows = words.sample(jax.random.key(0), rows.validation, VALIDATION_WINDOWS, settings.data.window)
     return Batch(windows, word2vec.noise(rows.counts_V))
 
 
 def make_loss(settings: Settings) -> Loss:
-    """Return loss_fn(params, batch, key) -> (loss, metrics); without a key, the expectation over negatives."""
+    """Return loss_fn(params, batch, key) -> (loss, metrics); without a key, the expected loss over negatives."""
 
     def loss_fn(params: Any, batch: Batch, key: jax.Array | None) -> LossAndMetrics:
-        return word2vec.loss(computed(params, settings), batch.windows, key, settings.model, batch.noise_V)
+        return word2vec.loss(cast_params(params, settings), batch.windows, key, settings.model, batch.noise_V)
 
     return loss_fn
 

@@ -19,7 +19,7 @@ def record(step, *contexts):
 
 
 def rows(*records, count=4, terms=4):
-    return [tuple(row) for row in np.array(crops.named([*records], CFG, terms, count)).T.tolist()]
+    return [tuple(row) for row in np.array(crops.from_records([*records], CFG, terms, count)).T.tolist()]
 
 
 def test_the_newest_come_first_and_each_once():
@@ -35,7 +35,7 @@ def test_a_row_ends_where_its_terms_leave_the_digits():
 
 @given(st.lists(st.tuples(st.integers(0, 99), st.integers(-30, 30), st.integers(2, 6)), max_size=9))
 def test_no_row_is_of_a_held_out_line(contexts):
-    first_B, difference_B, terms_B = crops.named([record(4, *contexts)] if contexts else [], CFG, 4, 5)
+    first_B, difference_B, terms_B = crops.from_records([record(4, *contexts)] if contexts else [], CFG, 4, 5)
     assert len(first_B) == 5 and not split_of(difference_B, first_B)[terms_B > 0].any()
 
 
@@ -54,5 +54,5 @@ def test_they_are_the_last_candidates_and_change_no_other_row():
 
 
 def test_a_run_on_a_file_sees_its_rows_alone():
-    settings, file = recipes.parse([]), training.Given(Progressions(*np.int32([[1], [2], [3]])))
+    settings, file = recipes.parse([]), training.TrainRows(Progressions(*np.int32([[1], [2], [3]])))
     assert training.missed(settings, file, [record(250, (471, 44, 3))]) is file

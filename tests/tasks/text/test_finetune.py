@@ -74,7 +74,7 @@ def test_the_model_is_that_of_the_folder(file, folder, tmp_path):
     assert settings.model == CFG and rows["tokenizer"].vocab_size == CFG.vocab_size
     assert settings.options.init_from == settings.data.tokenizer == str(folder)
     params = gpt2.load(folder)[1]
-    assert jax.tree.all(equal(training.whole(fit.initial_state(settings, params).params, settings), params))
+    assert jax.tree.all(equal(training.model_params(fit.initial_state(settings, params).params, settings), params))
 
 
 def test_a_stopped_run_ends_as_the_uninterrupted_and_needs_no_folder(run, file, folder, tmp_path, monkeypatch, capsys):

@@ -142,7 +142,7 @@ def test_texts_that_cannot_be_trained_on(file, tmp_path, fails):
         (file, "--tokenizer nowhere", "nowhere", errors.DATA),
         (file, "--digits 4", "--digits is a flag of --recipe exact", errors.USAGE),
         (file, "--cell gru", "of --recipe text --architecture recurrent: give", errors.USAGE),
-        (file, "--special_tokens", "--special_tokens reads what --tokenizer characters has not", errors.USAGE),
+        (file, "--special_tokens", "--tokenizer characters has no special tokens", errors.USAGE),
         (file, "--recipe text --lora_rank 2", "--lora_rank 2 adapts a model that was trained before", errors.USAGE),
     ):
         words = [*flags.split(), *(["--text", text] if text else [])]

@@ -164,8 +164,8 @@ def test_the_loss_is_that_of_smoothed_labels_of_a_batch_and_of_all_validation_pa
 
     loss_fn = jax.jit(pair_task.make_loss(replace(settings, model=replace(settings.model, dropout=0.0))))
     batch = pair_task.sample(jax.random.key(0), settings, jax.tree.map(jnp.asarray, rows["train"]))
-    which = int(batch.which)
-    nats, count = totals(batches.unpack(batch.flat, sizes[which], widths[which]))
+    branch = int(batch.branch)
+    nats, count = totals(batches.unpack(batch.flat, sizes[branch], widths[branch]))
     assert float(loss_fn(params, batch, jax.random.key(1))[0]) == pytest.approx(nats / count, rel=1e-4)
     nats, count = sum(totals(part) for part in rows["validation"] if len(part.source_NS))
     assert float(loss_fn(params, pair_task.validation(settings, rows), None)[0]) == pytest.approx(
@@ -278,7 +278,7 @@ def test_its_page_holds_what_it_was_asked_and_how_it_answered(run, trained, tmp_
         ("--ema 1", "--ema 1.0 is out of range: give at least 0 and less than 1", errors.USAGE),
         ("--average 9", "--average 9 is of more checkpoints than --keep 3", errors.USAGE),
         ("--position learned --max_len 9", "--max_len 9 ends before the longest row: give 128", errors.USAGE),
-        ("--widths 1 12", "--widths 1 is that of no training pair: leave it out", errors.USAGE),
+        ("--widths 1 12", "--widths 1 has no training pair: leave it out", errors.USAGE),
         ("--longest 3 --widths 3", "give a greater --longest, or --too_long cut", errors.DATA),
     ],
 )

@@ -1,12 +1,12 @@
-"""The contexts of a model, for apformer.proof."""
+"""Contexts of a model of progressions, for apformer.proof."""
 
 from dataclasses import asdict
 from types import ModuleType
 
 from apformer.settings import Settings
-from apformer.tasks.progressions.proof import contexts, rows, whole
+from apformer.tasks.progressions.proof import contexts, full_rows, rows
 
 
 def of(settings: Settings) -> ModuleType:
-    """Return the module that lists the contexts of a run's model: strings if windows bound what it reads, or rows."""
-    return whole if rows.reach(asdict(settings.model)) is None else contexts
+    """Return the module that lists the contexts of a run: short strings if windows bound attention, else full rows."""
+    return full_rows if rows.reach(asdict(settings.model)) is None else contexts

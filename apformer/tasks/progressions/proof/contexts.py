@@ -1,14 +1,16 @@
-"""Every context of the progressions, and the strings of tokens that a prediction depends on, listed in numpy alone.
+"""List every context of progressions, and the strings of tokens that predictions depend on, for models with windows.
 
 Terms have D digits, and their differences lie in a range. A layer with a window of W tokens reads a token and the W - 1
-before it, so L layers read r = L (W - 1) tokens back, wherever they stand. R terms hold all that is read when the
-first character after the k-th term is asked for, the space:
+before it, so L layers read r = L (W - 1) tokens back, independent of position. The last R terms contain all tokens read
+for the prediction after the k-th term (of the space):
 
     R = 1 + ceil((r - (D - 1)) / (D + 1))
 
-So what a model predicts after k terms depends on the last min(k, R) of them: these contexts are finitely many, and rows
-of R + 1 terms hold them all. A term that is rightly continued is part of the next context: without an error among them,
-progressions of any length are continued rightly. Near the beginning of a row, START stands for each missing token.
+So a prediction after k terms depends on the last min(k, R) terms alone. These contexts are finitely many, and rows of
+R + 1 terms contain them all. A correct next term becomes part of the next context: if no context has an error,
+progressions of any length are continued correctly. Near the start of a row, START stands for each missing token.
+
+Only numpy is needed.
 """
 
 from pathlib import Path
@@ -33,15 +35,15 @@ FILES = (Path(rows.__file__),)
 
 
 def depends(data: dict, cfg: dict) -> str:
-    """Return on what a prediction depends, in words."""
+    """Return a phrase that says which tokens a prediction depends on."""
     return f"a prediction depends on the last {most_terms(data, cfg) - 1} terms ({reach(cfg)} tokens back)"
 
 
 def fault(data: dict, cfg: dict) -> str | None:
-    """Return why apformer.proof does not compute a model after these strings, in words; None if it does."""
+    """Return the reason why apformer.proof does not compute this model on its strings; None if it does."""
     if cfg.get("position") != "relative" or not cfg["window"]:
-        given = f"position is {cfg.get('position')}, window {cfg.get('window')}"
-        return f"{given}: relative with a window alone is computed"
+        options = f"position is {cfg.get('position')}, window {cfg.get('window')}"
+        return f"{options}: relative with a window alone is computed"
     if cfg["vocab_size"] != START:
         return f"vocab_size is {cfg['vocab_size']}, and {START} alone is computed"
     if (reach(cfg) or 0) >= 16:
@@ -50,26 +52,26 @@ def fault(data: dict, cfg: dict) -> str | None:
 
 
 def bias(cfg: dict) -> str:
-    """Return the name of the weights that are added to scores, of a head and each place that it reads."""
+    """Return the name of the weights that are added to the scores of a head, one for each offset."""
     return "attention.relative.table"
 
 
 def reads(cfg: dict, layer: int) -> np.ndarray:
-    """Return the places in a string of what a layer, counted from 1, reads: (keys, tokens of their own strings)."""
+    """Return the places in a string of a layer (from 1): (keys, tokens that each key depends on)."""
     below = (layer - 1) * (cfg["window"] - 1) + 1
     return np.arange(cfg["window"])[:, None] + np.arange(below)
 
 
 def strings(columns: np.ndarray, data: dict, cfg: dict) -> tuple[np.ndarray, np.ndarray]:
-    """Return (codes, truth), (rows, contexts, D + 1) each: what every asked character depends on, and the character.
+    """Return (codes, truth) of every character to predict: its string and the right character, (rows, contexts, D + 1).
 
-    A code is a string as a number to the base 12, of which the newest token is the lowest digit. The truth is
-    START where a row has ended.
+    A code is the string as a number to the base 12, with the newest token as the lowest digit. The truth is START
+    beyond the end of a row.
     """
     tokens, back, D = whole_rows(columns, data), reach(cfg) or 0, data["digits"]
-    before = np.full((len(tokens), back + 1), START, np.int8)
-    tokens, asked = np.concatenate([before, tokens], axis=1), tokens[:, 2 * D + 1 :]
-    codes = np.zeros(asked.shape, np.int64)
+    padding = np.full((len(tokens), back + 1), START, np.int8)
+    tokens, truth = np.concatenate([padding, tokens], axis=1), tokens[:, 2 * D + 1 :]
+    codes = np.zeros(truth.shape, np.int64)
     for place in range(back, -1, -1):
-        codes = codes * 12 + tokens[:, 2 * D + 1 + back - place :][:, : asked.shape[1]]
-    return codes.reshape(len(codes), -1, D + 1), asked.reshape(len(codes), -1, D + 1)
+        codes = codes * 12 + tokens[:, 2 * D + 1 + back - place :][:, : truth.shape[1]]
+    return codes.reshape(len(codes), -1, D + 1), truth.reshape(len(codes), -1, D + 1)

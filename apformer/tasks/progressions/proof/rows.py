@@ -1,7 +1,7 @@
-"""Rows of progressions that hold every context which a model has to be asked, listed in numpy alone.
+"""Rows of progressions that contain every context of a model. Only numpy is needed.
 
-A prediction depends on the last few terms where windows bound what a model reads (contexts.py), or else on all that
-stand before: such a model is asked every whole progression of the generator (whole.py), and the claim ends there.
+If windows bound attention, a prediction depends on the last few terms (contexts.py). Otherwise it depends on all terms
+before: such a model is checked on every progression of the generator (full_rows.py), and the claim covers no others.
 """
 
 from collections.abc import Iterator
@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-SPACE, START = 10, 11  # tokens: ten digits and the space; START stands for all that is before or after a row
-SLICE = 2**17  # contexts that are asked at once, about: memory grows with it
+SPACE, START = 10, 11  # tokens 0 to 9 are digits; START stands for tokens before or after a row
+SLICE = 2**17  # contexts of a slice, about: memory grows with it
 SPLITS = ("trained lines", "untrained lines")
-UNSPLIT_BELOW = 10  # a difference has as many lines as its size; these have too few to share out, and are train
+UNSPLIT_BELOW = 10  # a difference d has |d| lines; with fewer than this, all are for training
 
 
 def claim(data: dict, cfg: dict) -> str:
-    """Return what is proven if every context is continued rightly."""
+    """Return the claim that is proven if every context is continued correctly."""
     extent = "any length" if reach(cfg) is not None else f"up to {most_terms(data, cfg)} terms"
     differences = f"a difference from {data['min_difference']} to {data['max_difference']}"
     progression = f"every progression of {data['digits']}-digit terms with {differences}, of {extent}"
@@ -24,13 +24,13 @@ def claim(data: dict, cfg: dict) -> str:
 
 
 def reach(cfg: dict) -> int | None:
-    """Return how many tokens before the newest a prediction depends on, by offsets alone; None without such a bound."""
+    """Return the number of tokens before the newest that a prediction depends on; None if unbounded or absolute."""
     by_offsets = cfg.get("window") and cfg.get("position") in ("relative", "alibi", "none")
     return cfg["n_layers"] * (cfg["window"] - 1) if by_offsets else None
 
 
 def most_terms(data: dict, cfg: dict) -> int:
-    """Return the terms of the longest rows that must be asked: R + 1, or those of the longest progression."""
+    """Return the terms of the longest rows to check: R + 1, or those of the longest progression."""
     D, back = data["digits"], reach(cfg)
     if back is not None:
         return max(2, 1 - (D - 1 - back) // (D + 1)) + 1
@@ -39,38 +39,38 @@ def most_terms(data: dict, cfg: dict) -> int:
 
 
 def count(data: dict, cfg: dict) -> int:
-    """Return how many contexts there are: (10^D - (n - 1) |d|) rows of difference d have n terms or more."""
+    """Return the number of contexts: (10^D - (n - 1) |d|) rows of difference d have n terms or more."""
     size = np.abs(np.arange(data["min_difference"], data["max_difference"] + 1))
     return sum(int(np.maximum(0, 10 ** data["digits"] - n * size).sum()) for n in range(2, most_terms(data, cfg)))
 
 
 def slices(data: dict, cfg: dict, weights: dict | None = None) -> Iterator[np.ndarray]:
-    """Yield all rows, about SLICE contexts at a time: (first term, difference, terms), a column each.
+    """Yield all rows, about SLICE contexts at a time: arrays (3, N) of first terms, differences and numbers of terms.
 
-    A slice holds rows of like length. Rows that could go on are cut to the most terms that must be asked.
+    A slice has rows of similar length. Longer rows are cut to `most_terms`.
     """
     top, most, ends = 10 ** data["digits"] - 1, most_terms(data, cfg), [2]
-    while ends[-1] < most:  # rows of 3 and 4 terms, of 5 and 6, to 8, 12, 16, 24, 32 ...
+    while ends[-1] < most:  # rows of 3 and 4 terms, 5 and 6, then up to 8, 12, 16, 24, 32 ...
         ends.append(most if most <= 4 else min(most, ends[-1] + 2 ** max(1, ends[-1].bit_length() - 2)))
     for least, end in zip(ends, ends[1:], strict=False):
-        held, size = [], 0
+        parts, size = [], 0
         for difference in range(data["min_difference"], data["max_difference"] + 1):
-            span = least * difference  # of a row with one term more than `least`
+            span = least * difference  # last term - first term of a row with least + 1 terms
             first = np.arange(max(0, -span), top + 1 - max(0, span))
             room = first if difference < 0 else top - first
             terms = np.minimum(most, 1 + room // abs(difference)) if difference else np.full_like(first, most)
             first, terms = first[terms <= end], terms[terms <= end]
-            held.append(np.stack([first, np.full_like(first, difference), terms]))
+            parts.append(np.stack([first, np.full_like(first, difference), terms]))
             size += int((terms - 2).sum())
             if size >= SLICE:
-                yield np.concatenate(held, axis=1)
-                held, size = [], 0
+                yield np.concatenate(parts, axis=1)
+                parts, size = [], 0
         if size:
-            yield np.concatenate(held, axis=1)
+            yield np.concatenate(parts, axis=1)
 
 
 def whole_rows(columns: np.ndarray, data: dict) -> np.ndarray:
-    """Return the tokens of rows, of which all after the second term are asked, with START beyond their ends: (N, T)."""
+    """Return the tokens of rows, with START beyond their ends: (N, T)."""
     (first, difference, terms), D = columns, data["digits"]
     most = int(terms.max())
     value = first[:, None] + difference[:, None] * np.arange(most)
@@ -81,21 +81,21 @@ def whole_rows(columns: np.ndarray, data: dict) -> np.ndarray:
 
 
 def text(column: list, place: int, data: dict) -> tuple[str, str]:
-    """Return (what is given, what has to follow) of an asked character of a row."""
+    """Return (text before, right character) of a character to predict, by its place after the second term."""
     row = " ".join(f"{column[0] + n * column[1]:0{data['digits']}d}" for n in range(column[2]))
     end = 2 * data["digits"] + 1 + place
     return row[:end], row[end]
 
 
 def named(context: dict, data: dict) -> dict:
-    """Return which row a context of a tally is of, and how many of its terms are given; with its margin."""
+    """Return the row of a context of a tally, the number of its given terms, and the margin, for missed.jsonl."""
     first, difference, _ = context["column"]
-    given = 2 + context["place"] // (data["digits"] + 1)
-    return {"first": first, "difference": difference, "given": given, "margin": context["margin"]}
+    terms = 2 + context["place"] // (data["digits"] + 1)
+    return {"first": first, "difference": difference, "given": terms, "margin": context["margin"]}
 
 
 def parts(columns: np.ndarray, data: dict) -> dict[str, np.ndarray]:
-    """Return which rows are on lines to train on, and which are not: {name: bool (rows,)}."""
+    """Return the masks of rows on training lines and of all others: {name: bool (rows,)}."""
     trained = split_of(columns[1], columns[0]) == 0
     return dict(zip(SPLITS, (trained, ~trained), strict=True))
 
@@ -114,7 +114,7 @@ def split_of(difference: Any, first: Any) -> Any:
 
 
 def _mix(bits: np.ndarray) -> np.ndarray:
-    """Return uint32 bits after the finalizer of MurmurHash3 (Appleby, 2008): each moves about half of the others."""
+    """Return the MurmurHash3 finalizer of uint32 numbers (Appleby, 2008): each bit flips about half of all bits."""
     bits = (bits ^ (bits >> 16)) * np.uint32(0x85EBCA6B)
     bits = (bits ^ (bits >> 13)) * np.uint32(0xC2B2AE35)
     return bits ^ (bits >> 16)

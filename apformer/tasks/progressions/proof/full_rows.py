@@ -1,11 +1,11 @@
-"""Every whole progression of the generator, for a model whose predictions depend on all that stands before.
+"""List every progression of the generator, for models whose predictions depend on all tokens before.
 
-Such a model may use absolute positions, so what is asked is each row from its first term. All progressions
-of one first term and one difference are beginnings of the longest of them, so a row holds the contexts of all of these.
+Such a model may use absolute positions, so each context is a row from its first term on. Progressions of one first term
+and one difference are prefixes of the longest of them, so this row contains the contexts of all.
 
-The network is computed in numpy and float64 for whole rows, in any form of the plain block: with or without residuals,
-the norm before the feed-forward layer and the final norm. Rounding is not bounded: through many layers the bounds of
-bounds.py grow beyond any margin.
+The network is computed in numpy and float64 for full rows, in any form of the plain block: with or without residuals,
+the norm before the feed-forward layer and the final norm. Rounding is not bounded: over many layers the bounds of
+bounds.py exceed any margin.
 """
 
 from pathlib import Path
@@ -27,14 +27,14 @@ from apformer.tasks.progressions.proof.rows import (  # noqa: F401, for a Case
 )
 
 FILES = (Path(rows.__file__),)
-TOKENS = 2**13  # at once, so that what is computed of them stays in the cache of a processor
-PLACES = 2**12  # of a row, more than any has
+TOKENS = 2**13  # tokens computed at once, so that their states fit the cache of a CPU
+PLACES = 2**12  # more than the tokens of any row
 SPAN = 2**20  # more than any term
 COMPUTED = {"position": ("sinusoidal", "learned", "none"), "similarity": ("scaled_dot", "dot")}
 
 
 def fault(data: dict, cfg: dict) -> str | None:
-    """Return why a model is not computed after these rows, in words; None if it is."""
+    """Return the reason why a model is not computed on its rows; None if it is."""
     if "position" not in cfg:
         return "the model is no decoder of model.py, which alone is computed"
     for name, values in (network.COMPUTED | COMPUTED).items():
@@ -47,39 +47,40 @@ def fault(data: dict, cfg: dict) -> str | None:
 
 
 def strings(columns: np.ndarray, data: dict, cfg: dict) -> tuple[np.ndarray, np.ndarray]:
-    """Return (codes, truth), as contexts.py does. A code names the row and the place of the token before.
+    """Return (codes, truth) as in contexts.py. A code stands for a row and the place of the token before.
 
-    It holds, from the highest digit on: digits of a term, first term, difference, place.
+    From its highest digit on, it consists of D, the first term, the difference, and the place.
     """
     (first, difference, _), D = columns, data["digits"]
-    asked = whole_rows(columns, data)[:, 2 * D + 1 :]
+    truth = whole_rows(columns, data)[:, 2 * D + 1 :]
     row = ((D * SPAN + first) * 2 * SPAN + difference + SPAN).astype(np.int64) * PLACES
-    codes = row[:, None] + np.arange(2 * D, 2 * D + asked.shape[1])
-    return codes.reshape(len(codes), -1, D + 1), asked.reshape(len(codes), -1, D + 1)
+    codes = row[:, None] + np.arange(2 * D, 2 * D + truth.shape[1])
+    return codes.reshape(len(codes), -1, D + 1), truth.reshape(len(codes), -1, D + 1)
 
 
 def rows_of(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-    """Return (columns of the rows, the row of each code, its place, digits of a term): what codes stand for."""
+    """Decode codes: return (columns of the distinct rows, row index of each code, its place, digits of a term)."""
     row, place = np.divmod(codes, PLACES)
-    distinct, of = np.unique(row, return_inverse=True)
+    distinct, row_index = np.unique(row, return_inverse=True)
     first, difference = np.divmod(distinct, 2 * SPAN)
     digits, first = np.divmod(first, SPAN)
     last = np.zeros(len(distinct), np.int64)
-    np.maximum.at(last, of, place)
+    np.maximum.at(last, row_index, place)
     D = int(digits[0])
-    return np.stack([first, difference - SPAN, (last + 1) // (D + 1) + 1]), of, place, D
+    return np.stack([first, difference - SPAN, (last + 1) // (D + 1) + 1]), row_index, place, D
 
 
 def logits(codes: np.ndarray, weights: dict, cfg: dict, contexts: object) -> np.ndarray:
-    """Return the logits after each of these codes: (codes, vocabulary)."""
-    columns, of, place, D = rows_of(codes)
+    """Return the logits after each code: (codes, vocabulary)."""
+    columns, row_index, place, D = rows_of(codes)
     tokens = whole_rows(columns, {"digits": D})
     tokens = np.where(tokens < cfg["vocab_size"], tokens, 0)[:, : place.max() + 1]
-    at_once = max(1, TOKENS // tokens.shape[1])
-    return network.each_batch(lambda at: whole_logits(tokens[at], weights, cfg), len(tokens), at_once)[of, place]
+    size = max(1, TOKENS // tokens.shape[1])
+    logits_NTV = network.each_batch(lambda part: logits_of_rows(tokens[part], weights, cfg), len(tokens), size)
+    return logits_NTV[row_index, place]
 
 
-def whole_logits(tokens: np.ndarray, weights: dict, cfg: dict) -> np.ndarray:
+def logits_of_rows(tokens: np.ndarray, weights: dict, cfg: dict) -> np.ndarray:
     """Return the logits after every token of rows: (N, T) to (N, T, V)."""
     N, T = tokens.shape
     x = (weights["embedding.table"][tokens] + positions(T, weights, cfg)).reshape(N * T, -1)
@@ -93,7 +94,7 @@ def whole_logits(tokens: np.ndarray, weights: dict, cfg: dict) -> np.ndarray:
 
 
 def positions(length: int, weights: dict, cfg: dict) -> np.ndarray:
-    """Return what is added to the embeddings of the first tokens of a row: (length, D)."""
+    """Return the position vectors of the first tokens of a row, to add to the embeddings: (length, D)."""
     D = cfg["d_model"]
     if cfg["position"] == "none":
         return np.zeros((length, D))
@@ -104,11 +105,11 @@ def positions(length: int, weights: dict, cfg: dict) -> np.ndarray:
 
 
 def attended(x: np.ndarray, w: dict, cfg: dict, length: int) -> np.ndarray:
-    """Return causal attention over rows of this length, (N * length, D), from the states before a layer."""
+    """Return causal attention over rows of this length: (N * length, D) to the same shape."""
     D, H = cfg["d_model"], cfg["n_heads"]
-    normed, by = network.norm(x, w, "attention_norm", cfg["norm_epsilon"]), network.projections(w, cfg)
-    split = [(normed @ by[name]).reshape(-1, length, H, D // H).swapaxes(1, 2) for name in ("query", "key", "value")]
-    q, k, v = split
+    normed, W = network.norm(x, w, "attention_norm", cfg["norm_epsilon"]), network.projections(w, cfg)
+    heads = [(normed @ W[name]).reshape(-1, length, H, D // H).swapaxes(1, 2) for name in ("query", "key", "value")]
+    q, k, v = heads
     score = q @ k.swapaxes(2, 3)
     score[..., np.triu(np.ones((length, length), bool), 1)] = -np.inf
     highest = score.max(-1, keepdims=True)
@@ -117,5 +118,5 @@ def attended(x: np.ndarray, w: dict, cfg: dict, length: int) -> np.ndarray:
     total = weight.sum(-1, keepdims=True)
     if "attention.sink" in w:
         total += np.exp(w["attention.sink"][:, None, None] - highest)
-    mean = (weight / total) @ v
-    return mean.swapaxes(1, 2).reshape(-1, D) @ w["attention.output"].reshape(D, D)
+    weighted_sum = (weight / total) @ v
+    return weighted_sum.swapaxes(1, 2).reshape(-1, D) @ w["attention.output"].reshape(D, D)

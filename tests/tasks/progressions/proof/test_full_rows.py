@@ -12,7 +12,7 @@ from apformer.runs.restore import bind_run
 from apformer.settings import Settings, Training
 from apformer.tasks.progressions.generator import Config
 from apformer.tasks.progressions.options import Options
-from apformer.tasks.progressions.proof import of, rows, whole
+from apformer.tasks.progressions.proof import full_rows, of, rows
 
 SKETCH = model.Config(d_model=16, n_layers=2, d_ff=24)
 FIRST = replace(SKETCH, residual=False, feedforward_norm=False)
@@ -32,7 +32,7 @@ DATA = Config(digits=1, max_difference=9)
 def test_it_computes_what_apply_computes(random_params, cfg):
     """After every context there is of terms of one digit; float32 differs from float64 by rounding alone."""
     settings = Settings("progressions", "model", Training(), cfg, DATA, Options())
-    assert of(settings) is whole
+    assert of(settings) is full_rows
     case = certificate.case(settings, of, random_params(cfg))
     assert case.why is None and not case.bounded
     found = [*certificate.compare(case, bind_run(settings, random_params(cfg)))]
@@ -54,9 +54,9 @@ def test_a_recurrent_network_is_screened_alone():
 def test_a_code_names_its_row_and_place():
     columns, cfg = np.array([[3, 999, 0], [120, -37, 11], [5, 28, 60]]), asdict(SKETCH)
     data = {"digits": 3, "min_difference": -500, "max_difference": 500, "max_terms": 100}
-    codes, truth = whole.strings(columns, data, cfg)
+    codes, truth = full_rows.strings(columns, data, cfg)
     asked = truth < rows.START
-    found, of_code, place, digits = whole.rows_of(codes[asked])
+    found, of_code, place, digits = full_rows.rows_of(codes[asked])
     order = np.lexsort(columns[::-1])
     assert digits == 3 and (found == columns[:, order]).all()
     tokens = rows.whole_rows(found, data)
@@ -72,9 +72,9 @@ def test_a_wrong_character_is_an_error(random_params, monkeypatch):
         term = tokens[:, :1] + (tokens[:, 2:3].astype(int) - tokens[:, :1]) * (place // 2)
         return np.eye(11)[np.where(place % 2, rows.SPACE, term % 10)]
 
-    monkeypatch.setattr(whole, "whole_logits", right)
+    monkeypatch.setattr(full_rows, "logits_of_rows", right)
     for said, holds in ((right, True), (lambda *given: right(*given) + 2 * np.eye(11)[7], False)):
-        monkeypatch.setattr(whole, "whole_logits", said)
+        monkeypatch.setattr(full_rows, "logits_of_rows", said)
         *_, tally = certificate.prove(case)
         result = certificate.conclude(case, tally, proof=True)
         assert result["certified"] == holds == (tally["errors"] == 0) and result["rounding"] is None
