@@ -92,7 +92,7 @@ def sealed_anew(path):
 
 
 def partial(path, identity):
-    kept = check.resumed(path, identity)
+    kept = check.load_partial(path, identity)
     assert not kept or kept["seconds"] == 1.5
 
 

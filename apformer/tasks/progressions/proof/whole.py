@@ -76,7 +76,7 @@ def logits(codes: np.ndarray, weights: dict, cfg: dict, contexts: object) -> np.
     tokens = whole_rows(columns, {"digits": D})
     tokens = np.where(tokens < cfg["vocab_size"], tokens, 0)[:, : place.max() + 1]
     at_once = max(1, TOKENS // tokens.shape[1])
-    return network.each_batch(lambda at: whole_logits(tokens[at], weights, cfg), len(tokens), at_once)[of, place]
+    return network.map_batches(lambda at: whole_logits(tokens[at], weights, cfg), len(tokens), at_once)[of, place]
 
 
 def whole_logits(tokens: np.ndarray, weights: dict, cfg: dict) -> np.ndarray:
