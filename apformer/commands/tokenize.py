@@ -161,7 +161,7 @@ def _kind(tokenizer: Characters | BytePairs) -> str:
 
 def _pieces(tokens: list[int], tokenizer: Characters | BytePairs) -> list[str]:
     r"""Return the piece of each token in quotes; bytes that are a part of a character as \xe2."""
-    return ['"' + cut.shown(tokenizer.bytes_of(token)).replace("\n", "\\n") + '"' for token in tokens]
+    return ['"' + cut.escape(tokenizer.bytes_of(token)).replace("\n", "\\n") + '"' for token in tokens]
 
 
 def merging(tokenizer: Characters | BytePairs, text: str, tokens: list[int]) -> list[list[list[int]]]:
