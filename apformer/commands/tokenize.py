@@ -174,7 +174,7 @@ def merging(tokenizer: Characters | BytePairs, text: str, tokens: list[int]) -> 
         raise UserError("--merges is for byte pairs, and this tokenizer cuts in another way: drop it")
     made = {(left, right): (rank, new) for rank, (left, right, new) in enumerate(found)}
     cut_text, id_of = tokenizer.tokenizer.pre_tokenizer.pre_tokenize_str, tokenizer.tokenizer.token_to_id
-    chunks = [[*byte_pairs.merging([*map(id_of, letters)], made)] for letters, _ in cut_text(text)]
+    chunks = [[*byte_pairs.merge_steps([*map(id_of, letters)], made)] for letters, _ in cut_text(text)]
     if [token for rows in chunks for token in rows[-1]] != tokens:
         raise UserError("--merges cannot follow this text, which merges alone do not cut: drop it")
     return chunks
