@@ -61,10 +61,10 @@ def ablate(params: dict, parts: Sequence[Part]) -> dict:
         ValueError: If a part is not one of this model.
     """
     leaf_of = leaves.named(params)
-    known = _parts(leaf_of)
+    existing = _parts(leaf_of)
     for part in parts:
-        if tuple(part) not in known:
-            raise ValueError(f"{part} is no part of this model: parts(params) lists them, such as {known[:1]}")
+        if tuple(part) not in existing:
+            raise ValueError(f"{part} is no part of this model: parts(params) lists them, such as {existing[:1]}")
         qualified, *index = part
         side, dot, kind = qualified.rpartition(".")
         for path, axes in KINDS[kind]:

@@ -64,7 +64,7 @@ def named_weights(params: Any) -> dict[str, np.ndarray]:
 
 
 def prove_worst(case: Case, tally: dict) -> dict:
-    """Return the proof's tally of the worst contexts of a screening alone, which shows quickly whether it may fail."""
+    """Prove the worst contexts of a screening, and return their tally: a quick test whether the proof may succeed."""
     return check.prove_slice(case, np.array([context["column"] for context in tally["worst"]], np.int64).T)
 
 

@@ -129,7 +129,7 @@ def save(folder: str | Path, params: Params, cfg: Config, end_of_text: int | Non
     require_empty(folder)
     tensors = gpt2_tensors.from_params(params, cfg)
     named = {name if name == "lm_head.weight" else PREFIX + name: tensor for name, tensor in tensors.items()}
-    safetensors.write(folder / model_folder.WHOLE, named, {"format": "pt"})
+    safetensors.write(folder / model_folder.WEIGHTS, named, {"format": "pt"})
     write_json(folder / "config.json", _config(cfg, params["embedding"]["table"].dtype, end_of_text))
 
 

@@ -16,7 +16,7 @@ from apformer import files
 from apformer.errors import CHECKPOINT, UserError
 from apformer.formats import safetensors
 
-WHOLE = "model.safetensors"
+WEIGHTS = "model.safetensors"
 FLOATS = ("F64", "F32", "F16", "BF16")
 AGAIN = "fetch the folder again"
 
@@ -51,7 +51,7 @@ class Tensors(NamedTuple):
         return array
 
 
-def read(folder: str | Path, name: str = WHOLE) -> Tensors:
+def read(folder: str | Path, name: str = WEIGHTS) -> Tensors:
     """List the tensors of a folder, in the file with this name or in the files of its index.
 
     Raises UserError: USAGE without the `text` extra; CHECKPOINT if there is neither file, a file is damaged, or the

@@ -63,8 +63,8 @@ def findings(folder: str | Path) -> list[Finding]:
         compare("config.json", "config.json", lambda: str(gpt2.read_config(folder / "config.json")))
     else:
         compare("config.json", "config.json", lambda: _config(cfg, name))
-        if not compare("weights", model_folder.WHOLE, lambda: _weights(folder)):
-            compare("sha256", model_folder.WHOLE, lambda: _sums(folder, name))
+        if not compare("weights", model_folder.WEIGHTS, lambda: _weights(folder)):
+            compare("sha256", model_folder.WEIGHTS, lambda: _sums(folder, name))
     compare("tokenizer", "tokenizer.json", lambda: _tokenizer(folder))
     return findings
 
@@ -94,13 +94,13 @@ def _weights(folder: Path) -> str:
 
 
 def _sums(folder: Path, name: str) -> str:
-    file = folder / model_folder.WHOLE
+    file = folder / model_folder.WEIGHTS
     if not file.exists() or name not in WEIGHTS:
         return f"no sum is known of {name} in {file.name if file.exists() else 'several files'}: not compared"
     if _sha256(file) != WEIGHTS[name]:
         reason = "it was saved again, trained further, or is damaged"
-        raise UserError(f"{model_folder.WHOLE} is not the published one: {reason}", CHECKPOINT)
-    return f"{model_folder.WHOLE}: the published one"
+        raise UserError(f"{model_folder.WEIGHTS} is not the published one: {reason}", CHECKPOINT)
+    return f"{model_folder.WEIGHTS}: the published one"
 
 
 def _sha256(file: Path) -> str:
@@ -118,6 +118,6 @@ def _tokenizer(folder: Path) -> str:
         counts = f"{tokenizer.vocab_size:,} tokens and {merges:,} merges, and {KNOWN_TOKENS[0]!r} becomes {tokens}"
         expected = f"GPT-2's has {VOCABULARY:,} and {MERGES:,}, and makes {KNOWN_TOKENS[1]} of it"
         raise UserError(f"{counts}; {expected}", DATA)
-    other = [name for name in TOKENIZER if (folder / name).exists() and _sha256(folder / name) != TOKENIZER[name]]
-    sums = f"{', '.join(other)} saved again, with other bytes" if other else "the published files"
+    changed = [name for name in TOKENIZER if (folder / name).exists() and _sha256(folder / name) != TOKENIZER[name]]
+    sums = f"{', '.join(changed)} saved again, with other bytes" if changed else "the published files"
     return f"{VOCABULARY:,} tokens, {MERGES:,} merges, {sums}"

@@ -188,16 +188,16 @@ def bound_attention(
     )
     by_key, rounding_q, dq, size_q = below.query[row[:, 0]].swapaxes(0, 1)
     e_q, bias = below.e[row[:, 0], None], np.abs(w["bias"]).astype(float32)
-    ds, known = np.zeros_like(score), (row >= 0).T
-    tokens, read = [below.tokens[row[:, o]].swapaxes(0, 1) for o in range(W)], below.e[row.T] * known
+    ds, valid = np.zeros_like(score), (row >= 0).T
+    tokens, read = [below.tokens[row[:, o]].swapaxes(0, 1) for o in range(W)], below.e[row.T] * valid
     for o, (by_query, rounding_k, dk, size_k, *_) in enumerate(tokens):
         ds_o = read[o, :, None] * by_key + size_q * rounding_k + dk * dq + e_q * by_query + size_k * rounding_q
         ds_o += sum_rounding(K + 3, (size_q + dq) * (size_k + dk) + bias[:, o])
-        ds[o] = np.where(known[o, :, None], ds_o * (1 + 2 * U), 0.0)
+        ds[o] = np.where(valid[o, :, None], ds_o * (1 + 2 * U), 0.0)
     far = np.where(np.isfinite(score), np.abs(score - score.max(0)), 0.0)
     ds += FUNCTION + 3 * U * (far + 2 * ds.max(0))
     moves = weight * np.expm1(ds) / (weight * np.exp(-ds)).sum(0)
-    dv_any = np.max([np.where(known[o, :, None], tokens[o][5], 0.0) for o in range(W)], axis=0)
+    dv_any = np.max([np.where(valid[o, :, None], tokens[o][5], 0.0) for o in range(W)], axis=0)
     size_mean, any_move = length(mean), moves.sum(0)
     e_mean = moves[W] * size_mean + any_move * dv_any
     for o, (*_, rounding_v, dv, size_v) in enumerate(tokens):

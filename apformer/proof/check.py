@@ -1,4 +1,4 @@
-"""Proof that a trained model makes no error: `python check.py [--theorem]` in the folder that holds the model.
+"""Prove that a trained model makes no error: `python check.py [--theorem]` in the folder of the model.
 
 It needs Python and numpy: no compiler, no JAX, and nothing of apformer. The proof has three steps:
 
@@ -49,9 +49,9 @@ TALLY = {"slices": 0, "strings": 0, "wrong": 0, "covered": 0, "largest": 0.0, "l
 TALLY |= {"parts": {}, "worst": [], "contexts": 0, "errors": 0, "smallest_margin": None}
 
 
-def demand(holds: bool, fault: str | None) -> None:
-    """Print the fault and end with exit code 2, unless `holds`."""
-    if not holds:
+def demand(condition: bool, fault: str | None) -> None:
+    """Print the fault and end with exit code 2 unless the condition is true."""
+    if not condition:
         line = "".join(letter if letter.isprintable() else "?" for letter in str(fault)[:1000])  # it may quote a file
         print(f"check.py: {line}", file=sys.stderr)
         sys.exit(2)

@@ -16,8 +16,8 @@ class Directions(NamedTuple):
     forms: np.ndarray  # (H H, J) quadratic form of the attention weights, |sum_h weight_h W_v W_o c|^2
 
 
-def directions(columns: np.ndarray, normed: bool, w: dict) -> Directions:
-    """Return the Directions of columns (D, J); normed: whether a norm, which subtracts the mean, follows."""
+def prepare_directions(columns: np.ndarray, normed: bool, w: dict) -> Directions:
+    """Compute the Directions of columns (D, J); normed: whether a norm, which subtracts the mean, follows."""
     columns = columns - columns.mean(0) * normed
     through_o = np.einsum("hkd,dj->hkj", w["attention.output"], columns)
     through_v = np.einsum("dhk,hkj->hdj", scaled_value(w), through_o)
@@ -31,7 +31,7 @@ def scaled_value(w: dict) -> np.ndarray:
     return w["attention.value"] * scale_of(w, "attention_norm")[:, None, None]
 
 
-class Along(NamedTuple):
+class ErrorFactors(NamedTuple):
     """The errors e_o of the states that attention reads, and the rest of AttentionBounds, for `bound_along`.
 
     The error along c is at most sum_o e_o f_o(c), where f_o(c)^2 is a quadratic form of the attention weights. For any
@@ -43,7 +43,7 @@ class Along(NamedTuple):
     parts: np.ndarray  # (N, H + 1) lengths of the errors of the heads' weighted sums, and of the rest
 
 
-def factor_errors(bounds: AttentionBounds) -> Along:
+def factor_errors(bounds: AttentionBounds) -> ErrorFactors:
     """Return the factors of the error bound that do not depend on the direction."""
     g, (N, W, H) = bounds.by_read + float32(1e-12), bounds.weight.shape
     share, forms = bounds.read / g, np.zeros((N, H, H), float32)
@@ -51,18 +51,19 @@ def factor_errors(bounds: AttentionBounds) -> Along:
         weight = bounds.weight[:, o]
         forms += (weight * share[:, o, None])[:, :, None] * weight[:, None]
     total = (bounds.read * g).sum(1, keepdims=True)
-    return Along(total, forms.reshape(N, -1), np.column_stack([bounds.mean, bounds.rest]))
+    return ErrorFactors(total, forms.reshape(N, -1), np.column_stack([bounds.mean, bounds.rest]))
 
 
-def bound_along(errors: Along, known: Directions) -> np.ndarray:
+def bound_along(errors: ErrorFactors, directions: Directions) -> np.ndarray:
     """Bound the errors of N states along J directions, (N, J)."""
-    squares = errors.forms @ known.forms
+    squares = errors.forms @ directions.forms
     squares *= errors.sum
-    return float32(SLACK) * (np.sqrt(np.maximum(squares, 0.0, out=squares), out=squares) + errors.parts @ known.parts)
+    by_read = np.sqrt(np.maximum(squares, 0.0, out=squares), out=squares)
+    return float32(SLACK) * (by_read + errors.parts @ directions.parts)
 
 
-def bound_along_own(bounds: AttentionBounds, columns: np.ndarray, w: dict) -> np.ndarray:
-    """Bound the error of each state along one direction of its own, (N,); columns: (N, D)."""
+def bound_along_rows(bounds: AttentionBounds, columns: np.ndarray, w: dict) -> np.ndarray:
+    """Bound the error of each state along the direction in its row, (N,); columns: (N, D)."""
     through_o = np.einsum("hkd,nd->nhk", w["attention.output"], columns)
     through_v = np.einsum("dhk,nhk->nhd", scaled_value(w), through_o)
     by_read = (length(np.einsum("noh,nhd->nod", bounds.weight, through_v)) * bounds.read).sum(1)

@@ -6,7 +6,8 @@ the last layer by their lengths alone. Here the last layer and the head are boun
 - The difference of two logits is one direction of the last state. Its sign does not depend on the division in the
   final norm, so the bound is computed before it.
 - Each hidden unit of the last layer is a direction of the state after attention, and most units stay inactive.
-- Where the sum of the bounds of all units is too large, `tight_bound` adds up their errors first: some cancel.
+- Where the sum of the bounds of all units is too large, `tight_bound` adds up their errors before it bounds them,
+  since some cancel.
 """
 
 from types import ModuleType
@@ -26,16 +27,23 @@ from apformer.proof.bounds import (
     select,
     spectral_norm,
 )
-from apformer.proof.directions import Along, Directions, bound_along, bound_along_own, directions, factor_errors
+from apformer.proof.directions import (
+    Directions,
+    ErrorFactors,
+    bound_along,
+    bound_along_rows,
+    factor_errors,
+    prepare_directions,
+)
 
 CLOSE = 2.0  # ratio of margin to bound up to which the bound is computed again, more tightly
 
 
-class Last(NamedTuple):
+class LastLayer(NamedTuple):
     """The last layer for N strings, with the bounds of its errors."""
 
     attended: AttentionBounds
-    errors: Along  # of the states after attention
+    errors: ErrorFactors  # of the states after attention
     y: np.ndarray  # (N, D) states after attention
     normed: Normed  # norm of y
     h: np.ndarray  # (N, F) hidden units before the activation
@@ -47,28 +55,28 @@ class Last(NamedTuple):
     final: Normed  # norm of z
 
 
-class Logits(NamedTuple):
+class LogitDifferences(NamedTuple):
     """The logit of the right token minus those of the J others, as a function of the state z before the final norm."""
 
-    known: Directions  # columns c: the difference times s is c . z + offset s
+    directions: Directions  # columns c: the difference times s is c . z + offset s
     offset: np.ndarray  # (J,)
     scaled: np.ndarray  # (J,) length of the factor of r, of the Normed of z
     size: np.ndarray  # (D + 2, J) |weights| of both logits, |biases| of both, and the factor of an error of r
     through: np.ndarray  # (F, J) factor of the hidden units
 
 
-def logit_differences(right: int, weights: dict, w: dict) -> Logits:
-    """Return the Logits for a right token; w: weights of the last layer."""
+def logit_differences(right: int, weights: dict, w: dict) -> LogitDifferences:
+    """Return the LogitDifferences for a right token; w: weights of the last layer."""
     head, bias, scale = weights["head.output.weight"], weights["head.output.bias"], scale_of(weights, "final_norm")
     others, size = np.delete(np.arange(len(bias)), right), np.abs(np.vstack([head, bias]))
     difference = head[:, [right]] - head[:, others]
     offset = np.broadcast_to(bounds.bias_of(weights, "final_norm"), len(head)) @ difference + bias[right] - bias[others]
     columns = scale[:, None] * difference
-    known = directions(columns, "final_norm.scale" in weights, w)
+    prepared = prepare_directions(columns, "final_norm.scale" in weights, w)
     size = size[:, [right]] + size[:, others]
     size = np.vstack([size, length(scale[:, None] * size[:-1], 0)]).astype(float32)
     scaled = length(columns, 0).astype(float32)
-    return Logits(known, offset, scaled, size, w["feedforward.contract.weight"] @ known.columns)
+    return LogitDifferences(prepared, offset, scaled, size, w["feedforward.contract.weight"] @ prepared.columns)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # as in network.map_batches
@@ -94,7 +102,7 @@ def bounded_logits(
     seen, w = steps[-1]
     heads = network.project(x, w, cfg)
     below, units = bounds.bound_heads(x, e, heads, w, cfg), bounds.hidden_units(w)
-    known = directions(units.columns, "feedforward_norm.scale" in w, w)
+    unit_directions = prepare_directions(units.columns, "feedforward_norm.scale" in w, w)
     logits = [logit_differences(token, weights, w) for token in range(cfg["vocab_size"])]
     spectral_2, size_x = spectral_norm(w["feedforward.contract.weight"]), length(x).astype(float32)
     epsilon = cfg["norm_epsilon"]
@@ -109,7 +117,7 @@ def bounded_logits(
         normed = bounds.bound_norm(y, attended.e, w, "feedforward_norm", epsilon)
         local = product_rounding(normed, units.absolute)
         dh = np.abs(h - units.constant) * normed.change[:, None]  # by the change of the divisor of the norm
-        dh += bound_along(errors, known)
+        dh += bound_along(errors, unit_directions)
         dh /= normed.least[:, None]
         dh += units.length * normed.local[:, None] + local
         dh *= float32(SLACK)
@@ -117,7 +125,7 @@ def bounded_logits(
         rounding = bounds.output_rounding(length(y).astype(float32) + attended.e, h, change, units, w)
         e_z = float32(SLACK) * (attended.e + spectral_2 * length(change) + rounding)
         final = bounds.bound_norm(z, e_z, weights, "final_norm", epsilon)
-        last = Last(attended, errors, y, normed, h, local, dh, change, z, rounding, final)
+        last = LastLayer(attended, errors, y, normed, h, local, dh, change, z, rounding, final)
         ratio = np.zeros(len(row))
         for token in network.distinct(right[at]):
             rows = right[at] == token
@@ -128,13 +136,13 @@ def bounded_logits(
     return logits_NV, np.where(np.isnan(ratio_N), 0.0, ratio_N)
 
 
-def margin_ratios(last: Last, logits: Logits, w: dict) -> np.ndarray:
+def margin_ratios(last: LastLayer, logits: LogitDifferences, w: dict) -> np.ndarray:
     """Return the ratio of margin to bound for strings with one right token, the smallest over the others, (N,)."""
-    final, columns = last.final, logits.known.columns
+    final, columns = last.final, logits.directions.columns
     local = product_rounding(final, logits.size) + logits.scaled * final.local[:, None]
     fixed = local * (final.s + final.change)[:, None] + np.abs(logits.offset) * final.change[:, None]
-    fixed += last.rounding[:, None] * logits.known.length
-    bound = bound_along(last.errors, logits.known) + last.change @ np.abs(logits.through).astype(float32) + fixed
+    fixed += last.rounding[:, None] * logits.directions.length
+    bound = bound_along(last.errors, logits.directions) + last.change @ np.abs(logits.through).astype(float32) + fixed
     margin = last.z @ columns + logits.offset * final.s[:, None]
     ratio = margin / (SLACK * bound)
     row, other = np.nonzero((margin > 0) & (ratio <= CLOSE))
@@ -144,8 +152,8 @@ def margin_ratios(last: Last, logits: Logits, w: dict) -> np.ndarray:
     return ratio.min(1)
 
 
-def tight_bound(last: Last, columns: np.ndarray, through: np.ndarray, w: dict) -> np.ndarray:
-    """Bound the error of each state after the layer along one direction of its own, (N,): units are added up first.
+def tight_bound(last: LastLayer, columns: np.ndarray, through: np.ndarray, w: dict) -> np.ndarray:
+    """Bound the error of each state along the direction in its row, (N,), after adding up the errors of the units.
 
     r of y + dy is r + J dy up to 3 |dy|^2 / (sqrt(D) s^2), with J = (I - 1 1'/D - r r'/D) / s.
 
@@ -163,5 +171,5 @@ def tight_bound(last: Last, columns: np.ndarray, through: np.ndarray, w: dict) -
         back = (a - a.mean(1, keepdims=True) - r * (a * r).mean(1, keepdims=True)) / normed.s[:, None]
         second_order = 3 * np.square(attended.e / normed.least) / columns.shape[1] ** 0.5
     nonlinear = active * last.local + np.maximum(last.dh - np.abs(last.h), 0.0)
-    bound = bound_along_own(attended, columns + back, w) + length(a) * (second_order + normed.local)
+    bound = bound_along_rows(attended, columns + back, w) + length(a) * (second_order + normed.local)
     return bound + (np.abs(through) * nonlinear).sum(1)

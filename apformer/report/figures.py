@@ -86,9 +86,9 @@ def legible(text: str) -> str:
 
     Letters that do not print, or that no font has, are shown as code points.
     """
-    known = set.union(*_fonts().values())
+    drawable = set.union(*_fonts().values())
     signs = {" ": "␣", "\n": "⏎", "\t": "⇥"}
-    letters = [signs.get(c, c if ord(c) in known and c.isprintable() else f"U+{ord(c):04X}") for c in text[:MOST]]
+    letters = [signs.get(c, c if ord(c) in drawable and c.isprintable() else f"U+{ord(c):04X}") for c in text[:MOST]]
     return "".join(letters) + "…" * (len(text) > MOST)
 
 

@@ -19,7 +19,7 @@ from apformer.files import plain
 
 RUNS = ["model", "recurrent", "seq2seq"]  # architectures that the script computes
 
-KNOWN = {  # values of a Config that the script computes
+COMPUTED = {  # values of a Config that the script computes
     "position": ("sinusoidal", "learned", "rotary", "alibi", "relative", "none"),
     "similarity": ("scaled_dot", "dot", "cosine", "additive"),
     "activation": ("relu", "gelu", "gelu_tanh"),
@@ -35,8 +35,8 @@ def refusal(architecture: str, cfg: Any) -> str | None:
     """Return the sentence that says why the page cannot run a model; None if it can."""
     if architecture not in RUNS:
         return f"This page cannot run a model of the architecture {architecture}."
-    for name, known in KNOWN.items():
-        if hasattr(cfg, name) and getattr(cfg, name) not in known:
+    for name, values in COMPUTED.items():
+        if hasattr(cfg, name) and getattr(cfg, name) not in values:
             return f"This page cannot run a model with {name} {getattr(cfg, name)}."
     return None
 

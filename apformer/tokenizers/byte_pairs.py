@@ -123,8 +123,8 @@ def merge_steps(tokens: list[int], merge_of: Mapping[Pair, tuple[int, int]]) -> 
     merge_of: {pair: (number of its merge, new token)}.
     """
     yield tokens
-    while known := [pair for pair in pairwise(tokens) if pair in merge_of]:
-        first = min(known, key=merge_of.__getitem__)
+    while candidates := [pair for pair in pairwise(tokens) if pair in merge_of]:
+        first = min(candidates, key=merge_of.__getitem__)
         tokens = merge(tokens, first, merge_of[first][1])
         yield tokens
 

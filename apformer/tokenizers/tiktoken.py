@@ -84,7 +84,7 @@ def parse(text: str, path: Path) -> Vocabulary:
 
 def _join(parts: list[bytes], rank_of: Mapping[bytes, int]) -> list[bytes]:
     """Join neighbours to tokens, the lowest rank first, until no two of them are a token."""
-    while known := [(rank_of[a + b], i) for i, (a, b) in enumerate(pairwise(parts)) if a + b in rank_of]:
-        at = min(known)[1]
+    while candidates := [(rank_of[a + b], i) for i, (a, b) in enumerate(pairwise(parts)) if a + b in rank_of]:
+        at = min(candidates)[1]
         parts = [*parts[:at], parts[at] + parts[at + 1], *parts[at + 2 :]]
     return parts
