@@ -5,12 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from types import ModuleType, UnionType
-from typing import Any, Literal, NoReturn, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 from apformer import optimizer, plugins
-from apformer.errors import UserError
 from apformer.files import FilePath
-from apformer.layers import config
+from apformer.layers import config, recompute
 from apformer.optimizer import Config as Optimizer
 
 ARCHITECTURES = ("model", "recurrent", "seq2seq", "word2vec")  # modules of apformer; packages may bring others
@@ -97,18 +96,14 @@ def with_part(settings: Settings, part: str, **values: Any) -> Settings:
 def load_architecture(name: str) -> ModuleType:
     """Return the module of an architecture: a module of apformer, or one that an installed package brings.
 
-    It has `Config`, `init` and `apply` as `apformer.model` has, and for generation `init_cache` and `extend`. Other
-    functions that it lacks are added: `max_tokens` (no bound), `wants_key` (no dropout), and `unstack` (no change).
+    It has `Config`, `init` and `apply` as `apformer.model` has. Other functions that it lacks are added: `init_cache`
+    and `extend` (all tokens computed again), `max_tokens` (no bound), `wants_key` (no dropout), `unstack` (no change).
 
     Raises:
         UserError: Exit code USAGE, if there is no such module, or if it lacks `Config`, `init` or `apply`.
     """
-
-    def refuse(*args: Any, **options: Any) -> NoReturn:
-        raise UserError(f"the architecture {name} cannot write: it lacks init_cache or extend")
-
     module = plugins.load("apformer.architectures", name, ARCHITECTURES, "apformer", ("Config", "init", "apply"))
-    defaults = {"init_cache": refuse, "extend": refuse, "unstack": lambda params: params}
+    defaults = recompute.functions(module) | {"unstack": lambda params: params}
     defaults |= dict.fromkeys(("max_tokens", "wants_key"), lambda cfg: None)
     for attribute, function in defaults.items():
         vars(module).setdefault(attribute, function)

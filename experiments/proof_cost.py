@@ -131,7 +131,7 @@ def checked(cfg, data):
     with progress.bar(unit="slice", desc="check.py") as bar:
         for columns in listed.slices(data, cfg):
             codes, truth = listed.strings(columns, data, cfg)
-            pairs = distinct((codes * 12 + truth)[truth < listed.START])  # as check.judged has them
+            pairs = distinct((codes * 12 + truth)[truth < listed.START])  # as check.prove_slice has them
             found.asked += len(pairs)
             found.add(distinct(pairs // 12))
             bar.update()

@@ -103,8 +103,8 @@ def certify_run(
     """
     params, step, member = load_params(path, settings, member, step)
     case = certificate.case(settings, tasks.ability(settings, "contexts", path, "certify"), params)
-    if compare and case.why:
-        raise UserError(f"--compare computes another model than this one: {case.why}")
+    if compare and case.fault:
+        raise UserError(f"--compare computes another model than this one: {case.fault}")
     with suppress(UserError):
         older = path / "certificate.json"
         if older.exists() and not files.has(files.read_json(older), {"format": int}):
@@ -113,14 +113,14 @@ def certify_run(
     identity = {"step": step, "member": member, "parameters_sha256": digest(params)} | surroundings(params)
     identity |= {"model": asdict(settings.model), "data": asdict(settings.data)}
     identity = files.plain(identity)  # as it is read back: JSON has no tuples
-    if case.why and not screen:
-        tell(f"{path} is screened by JAX, since numpy does not compute such a model: {case.why}")
-    model, prove, hopeless = bind_run(settings, params), not screen and case.why is None, False
+    if case.fault and not screen:
+        tell(f"{path} is screened by JAX, since numpy does not compute such a model: {case.fault}")
+    model, prove, hopeless = bind_run(settings, params), not screen and case.fault is None, False
     tally, seconds = check.TALLY, 0.0
     if not prove or (hasty and (case.total or np.inf) > SCREENED):
         tally, seconds = _enumerate(path, case, identity, patience, model, hasty)
         hopeless = hasty and (
-            tally["errors"] or (prove and check.verdict(certificate.provable(case, tally), None, case.bounded)[2])
+            tally["errors"] or (prove and check.verdict(certificate.prove_worst(case, tally), None, case.bounded)[2])
         )
     if prove and not hopeless:
         tally, more = _enumerate(path, case, identity, patience, hasty=hasty)
@@ -160,7 +160,7 @@ def _enumerate(
     """
     judge = "numpy" if model is None else "jax"
     record = {"identity": identity | {"judge": judge}, "tally": check.TALLY, "seconds": 0.0}
-    record |= check.resumed(path / PARTIAL, record["identity"])
+    record |= check.load_partial(path / PARTIAL, record["identity"])
     tally, total, first = record["tally"], case.total, None
     begun = saved = time.monotonic()
 
@@ -168,7 +168,7 @@ def _enumerate(
         return record["seconds"] + time.monotonic() - begun
 
     def save() -> None:
-        files.write_json(path / PARTIAL, check.sealed(record | {"tally": tally, "seconds": seconds()}))
+        files.write_json(path / PARTIAL, check.with_digest(record | {"tally": tally, "seconds": seconds()}))
 
     tallies = certificate.prove(case, tally) if model is None else certificate.screen(case, model, tally)
     bar = progress.bar(unit="context", unit_scale=True, desc=judge, total=total)

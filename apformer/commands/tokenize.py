@@ -161,7 +161,7 @@ def _kind(tokenizer: Characters | BytePairs) -> str:
 
 def _pieces(tokens: list[int], tokenizer: Characters | BytePairs) -> list[str]:
     r"""Return the piece of each token in quotes; bytes that are a part of a character as \xe2."""
-    return ['"' + cut.shown(tokenizer.bytes_of(token)).replace("\n", "\\n") + '"' for token in tokens]
+    return ['"' + cut.escape(tokenizer.bytes_of(token)).replace("\n", "\\n") + '"' for token in tokens]
 
 
 def merging(tokenizer: Characters | BytePairs, text: str, tokens: list[int]) -> list[list[list[int]]]:
@@ -174,7 +174,7 @@ def merging(tokenizer: Characters | BytePairs, text: str, tokens: list[int]) -> 
         raise UserError("--merges is for byte pairs, and this tokenizer cuts in another way: drop it")
     ranks = {(first, second): (rank, new) for rank, (first, second, new) in enumerate(pairs)}
     cut_text, id_of = tokenizer.tokenizer.pre_tokenizer.pre_tokenize_str, tokenizer.tokenizer.token_to_id
-    chunks = [[*byte_pairs.merging([*map(id_of, letters)], ranks)] for letters, _ in cut_text(text)]
+    chunks = [[*byte_pairs.merge_steps([*map(id_of, letters)], ranks)] for letters, _ in cut_text(text)]
     if [token for rows in chunks for token in rows[-1]] != tokens:
         raise UserError("--merges cannot follow this text, which merges alone do not cut: drop it")
     return chunks

@@ -1,1 +1,1 @@
-"""Models in and out: a file a format."""
+"""Import and export of models, one module for each format."""

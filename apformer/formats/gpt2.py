@@ -1,10 +1,10 @@
-"""GPT-2 in and out: the published sizes, and the folders that `transformers` reads and writes.
+"""Read and write GPT-2: the published sizes, and the folders that `transformers` reads and writes.
 
     config.json          the architecture
-    model.safetensors    h.3.mlp.c_fc.weight ... with `transformer.` before each name, or without; or several files, see
-                         model_folder.py
+    model.safetensors    h.3.mlp.c_fc.weight ..., each name with or without the prefix `transformer.`; perhaps in
+                         several files, see model_folder.py
 
-GPT-2 (Radford et al. 2019) is our decoder with learned positions, biases, an output projection, GELU and a last norm.
+GPT-2 (Radford et al. 2019) is our decoder with learned positions, biases, an output projection, GELU and a final norm.
 PyTorch is not needed, and nothing in a folder is executed.
 """
 
@@ -52,8 +52,7 @@ SIZES = {
     "gpt2-xl": _size(1600, 25, 48),
 }
 
-# Our fields, and how config.json calls them.
-FIELDS = {
+FIELDS = {  # {field of our Config: name in config.json}
     "vocab_size": "vocab_size",
     "d_model": "n_embd",
     "n_heads": "n_head",
@@ -66,16 +65,16 @@ FIELDS = {
     "tie_embeddings": "tie_word_embeddings",
 }
 ACTIVATIONS = {"gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu", "relu": "relu"}
-SIMILARITIES = {True: "scaled_dot", False: "dot"}  # scale_attn_weights
-SPOKEN = {*FIELDS, "activation", "similarity", "attention_bias"}
-SUPPORTED = {
+SIMILARITIES = {True: "scaled_dot", False: "dot"}  # by scale_attn_weights
+EXPRESSIBLE = {*FIELDS, "activation", "similarity", "attention_bias"}  # fields that a config.json can express
+SUPPORTED = {  # values in config.json, the default first
     "model_type": ("gpt2",),
     "activation_function": tuple(ACTIVATIONS),
     "scale_attn_weights": (True, False),
     "scale_attn_by_inverse_layer_idx": (False, True),
     "add_cross_attention": (False,),
 }
-OTHER_NAMES = {  # of fields, which `transformers` reads too
+OTHER_NAMES = {  # synonyms in config.json, which `transformers` reads too
     "hidden_size": "n_embd",
     "num_attention_heads": "n_head",
     "num_hidden_layers": "n_layer",
@@ -83,31 +82,31 @@ OTHER_NAMES = {  # of fields, which `transformers` reads too
 }
 PREFIX = "transformer."
 PREFIXES = r"^((_orig_mod|module|pretrained_model|transformer)\.)+"  # of compiled, parallel and wrapped models
-PARTS = r"(h|wte|wpe|ln_f|lm_head)\."  # other tensors are of heads for other tasks
-BUFFERS = r"h\.\d+\.attn\.(masked_)?bias$"  # the causal mask, which old files hold
+PARTS = r"(h|wte|wpe|ln_f|lm_head)\."  # tensors with other names belong to heads for other tasks
+BUFFERS = r"h\.\d+\.attn\.(masked_)?bias$"  # the causal mask, which old files contain
 AGAIN = "fetch both files again, or save the model again with `model.save_pretrained(folder)`"
 
 
 def load(folder: str | Path) -> tuple[Config, Params]:
-    """Return (cfg, params) of a GPT-2 folder, tied or with a head of its own.
+    """Load (cfg, params) from a GPT-2 folder, with tied or untied embeddings.
 
-    float16 and bfloat16 become float32 parameters; float64 stays where 64-bit numbers are on. Heads for other tasks are
-    left out. Raises UserError (exit CHECKPOINT): not a GPT-2, weights that `model_folder.read` refuses, or tensors that
-    are missing, extra, or of another shape, each named.
+    float16 and bfloat16 become float32 parameters; float64 stays if JAX has 64-bit numbers enabled. Heads for other
+    tasks are left out. Raises UserError (exit CHECKPOINT) if the model is not a GPT-2, if `model_folder.read` raises
+    it, or if tensors are missing, extra or of another shape; it names each of them.
     """
     folder = Path(folder)
     cfg, tensors = read_config(folder / "config.json"), model_folder.read(folder)
     names = _check_tensors(tensors, cfg)
     head, table = names.get("lm_head.weight"), names["wte.weight"]
     if cfg.tie_embeddings and head and not np.array_equal(tensors.read(head), tensors.read(table)):
-        other = f"{tensors.path}: {head} is not {table}, but config.json ties them"
-        raise UserError(f'{other}: set "tie_word_embeddings" to false in it to use both', CHECKPOINT)
-    wide = all(tensors.headers[name].dtype == "F64" for name in names.values())
+        fault = f"{tensors.path}: {head} is not {table}, but config.json ties them"
+        raise UserError(f'{fault}: set "tie_word_embeddings" to false in it to use both', CHECKPOINT)
+    float64 = all(tensors.headers[name].dtype == "F64" for name in names.values())
     inverse = _read_json(folder / "config.json").get("scale_attn_by_inverse_layer_idx")
 
     def read(name: str) -> np.ndarray:
-        tensor = tensors.read(names[name], np.float64 if wide else np.float32)
-        if inverse and ".c_attn." in name:  # the queries of layer l are divided by l + 1, as their scores are there
+        tensor = tensors.read(names[name], np.float64 if float64 else np.float32)
+        if inverse and ".c_attn." in name:  # the scores of layer l are divided by l + 1; here its queries are
             tensor = tensor / np.repeat([int(name.split(".")[1]) + 1, 1, 1], cfg.d_model).astype(tensor.dtype)
         return tensor
 
@@ -115,43 +114,43 @@ def load(folder: str | Path) -> tuple[Config, Params]:
 
 
 def save(folder: str | Path, params: Params, cfg: Config, end_of_text: int | None = None) -> None:
-    """Write a folder that `load` and `transformers` open; a new or an empty one. Missing biases become zeros.
+    """Save a model to a new or empty folder, for `load` and `transformers`. Missing biases become zeros.
 
     end_of_text: the token that ends a text. The default is GPT-2's, if the vocabulary has the size of GPT-2's.
 
-    Raises UserError: USAGE, naming the field, if GPT-2 has no such part, or if the folder holds something; DISK if it
-    cannot be written. ValueError if the parameters are not those of cfg.
+    Raises UserError: USAGE if GPT-2 has no such architecture (it names the field) or the folder is not empty; DISK if
+    it cannot be written. Raises ValueError if the parameters do not match cfg.
     """
     folder = Path(folder)
-    require_sayable(cfg)
+    require_gpt2(cfg)
     expected = jax.eval_shape(lambda key: model.init(key, cfg), jax.random.key(0))
     if jax.tree.map(jnp.shape, params) != jax.tree.map(jnp.shape, expected):
         raise ValueError("params are not those of cfg: names or shapes differ from model.init")
     require_empty(folder)
     tensors = gpt2_tensors.from_params(params, cfg)
     named = {name if name == "lm_head.weight" else PREFIX + name: tensor for name, tensor in tensors.items()}
-    safetensors.write(folder / model_folder.WHOLE, named, {"format": "pt"})
+    safetensors.write(folder / model_folder.WEIGHTS, named, {"format": "pt"})
     write_json(folder / "config.json", _config(cfg, params["embedding"]["table"].dtype, end_of_text))
 
 
-def require_sayable(cfg: Config, remedy: str = "export it with --to safetensors") -> None:
-    """Raise UserError (exit USAGE) that names the first field of a Config which GPT-2 has no word for."""
-    fixed = [field.name for field in dataclasses.fields(cfg) if field.name not in SPOKEN]
+def require_gpt2(cfg: Config, remedy: str = "export it with --to safetensors") -> None:
+    """Raise UserError (exit USAGE) that names the first field of a Config whose value no GPT-2 has."""
+    fixed = [field.name for field in dataclasses.fields(cfg) if field.name not in EXPRESSIBLE]
     for field in fixed:
-        ours, theirs = getattr(cfg, field), getattr(SIZES["gpt2"], field)
-        if ours != theirs:
-            other = f"GPT-2 has {field} {theirs}, and this model was trained with --{field} {ours}"
-            raise UserError(f"{other}: {remedy}")
+        value, expected = getattr(cfg, field), getattr(SIZES["gpt2"], field)
+        if value != expected:
+            fault = f"GPT-2 has {field} {expected}, and this model was trained with --{field} {value}"
+            raise UserError(f"{fault}: {remedy}")
     if cfg.similarity not in SIMILARITIES.values():
         raise UserError(f"GPT-2 has no --similarity {cfg.similarity}, as this model was trained with: {remedy}")
 
 
 def digest(params: Params, cfg: Config) -> str:
-    """Return the sha256 of all tensors of a GPT-2, by their names: the same however they were saved."""
-    found = hashlib.sha256()
+    """Return the SHA-256 of all tensors of a GPT-2 in the order of their names, which does not depend on the file."""
+    sha256 = hashlib.sha256()
     for name, tensor in sorted(gpt2_tensors.from_params(params, cfg).items()):
-        found.update(name.encode() + np.asarray(jax.device_get(tensor), np.float32).tobytes())
-    return found.hexdigest()
+        sha256.update(name.encode() + np.asarray(jax.device_get(tensor), np.float32).tobytes())
+    return sha256.hexdigest()
 
 
 def _config(cfg: Config, dtype: np.dtype, end_of_text: int | None) -> dict[str, Any]:
@@ -160,8 +159,8 @@ def _config(cfg: Config, dtype: np.dtype, end_of_text: int | None) -> dict[str, 
     return {
         "model_type": "gpt2",
         "architectures": ["GPT2LMHeadModel"],
-        **{theirs: getattr(cfg, ours) for ours, theirs in FIELDS.items()},
-        "activation_function": next(name for name, ours in ACTIVATIONS.items() if ours == cfg.activation),
+        **{name: getattr(cfg, field) for field, name in FIELDS.items()},
+        "activation_function": next(name for name, value in ACTIVATIONS.items() if value == cfg.activation),
         "scale_attn_weights": cfg.similarity == "scaled_dot",
         "embd_pdrop": cfg.dropout,
         "bos_token_id": end_of_text,
@@ -171,23 +170,25 @@ def _config(cfg: Config, dtype: np.dtype, end_of_text: int | None) -> dict[str, 
 
 
 def read_config(path: Path) -> Config:
-    """Return the Config that a config.json means; what it leaves out is as in the smallest GPT-2."""
+    """Return the Config of a config.json; the defaults are those of the smallest GPT-2."""
     config = _read_json(path)
     for name, choices in SUPPORTED.items():
         value = config.get(name, None if name == "model_type" and not {"n_embd", "n_layer"} & {*config} else choices[0])
         if value not in choices:
             fitting = " or ".join(json.dumps(choice) for choice in choices)
-            other = f"{path}: {name} is {json.dumps(value)}, and supported is {fitting}"
-            raise UserError(f"{other}: give a model of that kind", CHECKPOINT)
+            fault = f"{path}: {name} is {json.dumps(value)}, and supported is {fitting}"
+            raise UserError(f"{fault}: give a model of that kind", CHECKPOINT)
     values: dict[str, Any] = {"activation": ACTIVATIONS[config.get("activation_function", "gelu_new")]}
     values["similarity"] = SIMILARITIES[config.get("scale_attn_weights", True)]
     try:
-        for ours, theirs in FIELDS.items():
-            default = getattr(SIZES["gpt2"], ours)
-            values[ours] = value = config.get(theirs, default)
-            kinds = {type(default)} | (set() if isinstance(default, bool) else {int})  # an int may be a float
+        for field, name in FIELDS.items():
+            default = getattr(SIZES["gpt2"], field)
+            values[field] = value = config.get(name, default)
+            kinds = {type(default)} | (
+                set() if isinstance(default, bool) else {int}
+            )  # a float may be written as an int
             if type(value) not in kinds or not abs(value or 0) < 2**31:
-                raise ValueError(f"{theirs} is {json.dumps(value)}")
+                raise ValueError(f"{name} is {json.dumps(value)}")
         if not 0 < values["norm_epsilon"] < 1:
             raise ValueError(f"layer_norm_epsilon {values['norm_epsilon']} is not between 0 and 1")
         return dataclasses.replace(SIZES["gpt2"], **values)
@@ -201,9 +202,9 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _check_tensors(tensors: model_folder.Tensors, cfg: Config) -> dict[str, str]:
-    """Return {GPT-2's name: its name in the file}.
+    """Return {GPT-2's name: name in the file} for the tensors of a file.
 
-    Raises UserError that names every tensor that is missing, extra, of another shape or of no floats.
+    Raises UserError that names every tensor that is missing, extra, of another shape or not of floating-point numbers.
     """
     names, faults = {}, []
     for full in tensors.headers:
@@ -213,11 +214,11 @@ def _check_tensors(tensors: model_folder.Tensors, cfg: Config) -> dict[str, str]
             faults.append(f"{full} is {names[name]} once more")
         if re.match(PARTS, name) and not re.match(BUFFERS, name):
             names[name] = full
-    if f"h.{cfg.n_layers - 1}.ln_1.weight" not in names:  # a vast number of layers would take long to compare
+    if f"h.{cfg.n_layers - 1}.ln_1.weight" not in names:  # checked first, since n_layer may be vast
         fault = f"{tensors.path} holds no layer {cfg.n_layers - 1}, and config.json has n_layer {cfg.n_layers}"
         raise UserError(f"{fault}: {AGAIN}", CHECKPOINT)
     shapes = jax.eval_shape(lambda key: gpt2_tensors.from_params(model.init(key, cfg), cfg), jax.random.key(0))
-    if cfg.tie_embeddings and "lm_head.weight" in names:  # some files hold both, some this one alone
+    if cfg.tie_embeddings and "lm_head.weight" in names:  # some files contain both, some only lm_head
         shapes["lm_head.weight"] = shapes["wte.weight"]
         names.setdefault("wte.weight", names["lm_head.weight"])
     faults += [f"{name} is missing" for name in shapes if name not in names]
@@ -229,6 +230,6 @@ def _check_tensors(tensors: model_folder.Tensors, cfg: Config) -> dict[str, str]
         elif dtype not in model_folder.FLOATS:
             faults.append(f"{names[name]} holds {dtype} instead of floating-point numbers")
     if faults:
-        said = f"{tensors.path} is not what config.json says: {', '.join(sorted(faults))}"
-        raise UserError(f"{said}: {AGAIN}", CHECKPOINT)
+        fault = f"{tensors.path} is not what config.json says: {', '.join(sorted(faults))}"
+        raise UserError(f"{fault}: {AGAIN}", CHECKPOINT)
     return names

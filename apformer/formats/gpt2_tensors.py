@@ -1,8 +1,8 @@
-"""Our parameters under GPT-2's names and in its layout, and back.
+"""Convert our parameters to GPT-2's names and layout, and back.
 
-GPT-2's linear maps are (in, out), as ours. Queries, keys and values share one matrix (D, 3 D), and heads are not an
-axis. Each layer has tensors of its own; we stack them. The head, if untied, is (V, D). Attention always has biases. If
-ours has none, zeros are written, which change nothing.
+In GPT-2, linear maps are (in, out), as ours. Queries, keys and values share one matrix (D, 3 D), and heads are not an
+axis. Each layer has its own tensors, which we stack. The head, if untied, is (V, D). Attention always has biases: if
+ours has none, zeros are written.
 """
 
 import math
@@ -17,14 +17,14 @@ from apformer import model
 from apformer.layers import leaves
 from apformer.model import Config, Params
 
-MATRICES = {  # GPT-2's matrices in a block, and ours, side by side
+MATRICES = {  # {matrix of a block in GPT-2: our matrices, which it concatenates}
     "attn.c_attn": ["attention.query", "attention.key", "attention.value"],
     "attn.c_proj": ["attention.output"],
     "mlp.c_fc": ["feedforward.expand.weight"],
     "mlp.c_proj": ["feedforward.contract.weight"],
 }
 BLOCK = {
-    **{f"{name}.weight": ours for name, ours in MATRICES.items()},
+    **{f"{name}.weight": parts for name, parts in MATRICES.items()},
     "attn.c_attn.bias": ["attention.query_bias", "attention.key_bias", "attention.value_bias"],
     "attn.c_proj.bias": ["attention.output_bias"],
     "mlp.c_fc.bias": ["feedforward.expand.bias"],
@@ -44,17 +44,17 @@ HEAD = "head.output.weight"
 
 
 def from_params(params: Params, cfg: Config) -> dict[str, Array]:
-    """Return {GPT-2's name, without prefix: array}; cfg is one that GPT-2 can say."""
+    """Return {GPT-2's name, without prefix: array}, for a cfg that `gpt2.require_gpt2` accepts."""
     leaf_of = leaves.named(params)
     no_bias_LD = jnp.zeros((cfg.n_layers, cfg.d_model), leaf_of["embedding.table"].dtype)
 
-    def flat(ours: str) -> Array:
-        """Return a stacked leaf with one axis of inputs, where it is a matrix, and one of outputs."""
-        leaf = leaf_of.get(f"blocks.{ours}", no_bias_LD)
-        inputs = [leaf.shape[axis] for axis in leaves.LEAVES[ours.rpartition(".")[2]].inputs]
+    def flat(part: str) -> Array:
+        """Return a stacked leaf as (L, in, out) if it is a matrix, and (L, out) if it is a bias."""
+        leaf = leaf_of.get(f"blocks.{part}", no_bias_LD)
+        inputs = [leaf.shape[axis] for axis in leaves.LEAVES[part.rpartition(".")[2]].inputs]
         return leaf.reshape(len(leaf), *([math.prod(inputs)] if inputs else []), -1)
 
-    tensors = {name: leaf_of[ours] for name, ours in OUTSIDE.items()}
+    tensors = {name: leaf_of[leaf] for name, leaf in OUTSIDE.items()}
     for name, parts in BLOCK.items():
         stacked = jnp.concatenate([*map(flat, parts)], axis=-1)
         tensors |= {f"h.{layer}.{name}": stacked[layer] for layer in range(cfg.n_layers)}
@@ -62,15 +62,15 @@ def from_params(params: Params, cfg: Config) -> dict[str, Array]:
 
 
 def to_params(read: Callable[[str], np.ndarray | Array], cfg: Config) -> Params:
-    """Return our parameters from `read(name)`; one stack after the other, so that little is held twice."""
+    """Return our parameters, from a function that reads a tensor by GPT-2's name. One stack at a time is in memory."""
     expected = jax.eval_shape(lambda key: model.init(key, cfg), jax.random.key(0))
     shape_of = {name: leaf.shape for name, leaf in leaves.named(expected).items()}
-    found = {ours: jax.device_put(read(name)) for name, ours in OUTSIDE.items()}
+    arrays = {leaf: jax.device_put(read(name)) for name, leaf in OUTSIDE.items()}
     if not cfg.tie_embeddings:
-        found[HEAD] = jax.device_put(read("lm_head.weight").T)
+        arrays[HEAD] = jax.device_put(read("lm_head.weight").T)
     for name, parts in BLOCK.items():
         stacked = np.stack([read(f"h.{layer}.{name}") for layer in range(cfg.n_layers)])
-        for ours, part in zip(parts, np.split(stacked, len(parts), axis=-1), strict=True):
-            if shape := shape_of.get(f"blocks.{ours}"):  # not of a bias that ours does without
-                found[f"blocks.{ours}"] = jax.device_put(part.reshape(shape))
-    return jax.tree.unflatten(jax.tree.structure(expected), [found[name] for name in shape_of])
+        for part, array in zip(parts, np.split(stacked, len(parts), axis=-1), strict=True):
+            if shape := shape_of.get(f"blocks.{part}"):  # None for a bias that our model does not have
+                arrays[f"blocks.{part}"] = jax.device_put(array.reshape(shape))
+    return jax.tree.unflatten(jax.tree.structure(expected), [arrays[name] for name in shape_of])

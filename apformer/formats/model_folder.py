@@ -1,10 +1,10 @@
-"""The files of a model's folder: JSON, and named tensors in one file of safetensors or in several that an index names.
+"""Read the folder of a model: JSON, and named tensors in one file of safetensors or in several files with an index.
 
     model.safetensors
     model.safetensors.index.json     {"weight_map": {tensor: file, ...}}      model-00001-of-00002.safetensors ...
 
-A large model is saved as several files, shards. The index is compared with what each shard holds before any tensor is
-read; it names files beside it, and no others. Nothing in a folder is executed: weights that are a pickle are refused.
+A large model is saved as several files, its shards. Before any tensor is read, the index is compared with the tensors
+of each shard; it may name only files in the same folder. Nothing in a folder is executed: a pickle is not opened.
 """
 
 from pathlib import Path
@@ -16,18 +16,18 @@ from apformer import files
 from apformer.errors import CHECKPOINT, UserError
 from apformer.formats import safetensors
 
-WHOLE = "model.safetensors"
+WEIGHTS = "model.safetensors"
 FLOATS = ("F64", "F32", "F16", "BF16")
 AGAIN = "fetch the folder again"
 
 
 class Header(NamedTuple):
-    """Place, shape and type of a tensor that is not read yet."""
+    """File, shape and type of a tensor that is not read yet."""
 
     file: Path
     shape: tuple[int, ...]
     dtype: str
-    """As safetensors calls it, such as F32."""
+    """Name of the type in safetensors, such as F32."""
 
 
 class Tensors(NamedTuple):
@@ -39,7 +39,7 @@ class Tensors(NamedTuple):
     metadata: dict[str, str]
 
     def read(self, name: str, dtype: type | None = None) -> np.ndarray:
-        """Return a tensor. Raises UserError (exit CHECKPOINT) if a dtype is asked for and a number is not finite."""
+        """Return a tensor. With a dtype, convert it, and raise UserError (CHECKPOINT) if a number is not finite."""
         file = self.headers[name].file
         with safetensors.reading(file) as opened:
             array = opened.get_tensor(name)
@@ -51,11 +51,11 @@ class Tensors(NamedTuple):
         return array
 
 
-def read(folder: str | Path, name: str = WHOLE) -> Tensors:
-    """List the tensors of a folder, in the file of this name or in those of its index.
+def read(folder: str | Path, name: str = WEIGHTS) -> Tensors:
+    """List the tensors of a folder, in the file with this name or in the files of its index.
 
-    Raises UserError: USAGE without the `text` extra; CHECKPOINT if neither file is there, a file is damaged, or an
-    index and its shards do not agree.
+    Raises UserError: USAGE without the `text` extra; CHECKPOINT if there is neither file, a file is damaged, or the
+    index and the shards do not agree.
     """
     folder = Path(folder)
     index = folder / f"{name}.index.json"
@@ -71,26 +71,26 @@ def read_file(path: Path) -> Tensors:
     """List the tensors of one file. Raises UserError as `read` does."""
     with safetensors.reading(path) as file:
         slices = {name: file.get_slice(name) for name in file.keys()}
-        headers = {name: Header(path, tuple(found.get_shape()), found.get_dtype()) for name, found in slices.items()}
+        headers = {name: Header(path, tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()}
         return Tensors(path, headers, file.metadata() or {})
 
 
 def read_json(path: Path, remedy: str) -> dict[str, Any]:
-    """Return the dict in a file of JSON; {} for another value. Raises UserError (exit CHECKPOINT) with the remedy."""
+    """Return the dict in a file of JSON, or {} if it is no dict. Raises UserError (exit CHECKPOINT) with the remedy."""
     content = files.read_json(path, remedy)
     return content if isinstance(content, dict) else {}
 
 
 def _read_shards(index: Path) -> Tensors:
-    shard_of, beside = read_json(index, AGAIN).get("weight_map"), {file.name for file in index.parent.iterdir()}
+    shard_of, present = read_json(index, AGAIN).get("weight_map"), {file.name for file in index.parent.iterdir()}
     if not isinstance(shard_of, dict) or not shard_of:
         raise UserError(f"{index} is damaged, it has no weight_map from tensors to files: {AGAIN}", CHECKPOINT)
     for name in shard_of.values():
-        if not isinstance(name, str) or name not in beside:
+        if not isinstance(name, str) or name not in present:
             raise UserError(f"{index} names {name!r}, which is no file beside it: {AGAIN}", CHECKPOINT)
     shards = [read_file(index.parent / name) for name in sorted({*shard_of.values()})]
-    held = {(tensor, header.file.name): header for shard in shards for tensor, header in shard.headers.items()}
-    if other := held.keys() ^ shard_of.items():
-        tensor, name = min(other)
+    headers = {(tensor, header.file.name): header for shard in shards for tensor, header in shard.headers.items()}
+    if different := headers.keys() ^ shard_of.items():
+        tensor, name = min(different)
         raise UserError(f"{index} and {name} do not agree on {tensor}: {AGAIN}", CHECKPOINT)
-    return Tensors(index, {tensor: header for (tensor, _), header in held.items()}, {})
+    return Tensors(index, {tensor: header for (tensor, _), header in headers.items()}, {})

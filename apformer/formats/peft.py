@@ -1,13 +1,13 @@
-"""Low-rank adapters saved alone, in the folder that `peft` reads and writes: a few megabytes beside a whole model.
+"""Read and write low-rank adapters (LoRA) without their base model, in the folder format of `peft`.
 
-    adapter_config.json           the rank r, alpha, and which matrices: c_attn, c_proj, c_fc
+    adapter_config.json           the rank r, alpha, and the adapted matrices: c_attn, c_proj, c_fc
     adapter_model.safetensors     base_model.model.transformer.h.3.attn.c_attn.lora_A.weight  (r, inputs)
                                   base_model.model.transformer.h.3.attn.c_attn.lora_B.weight  (outputs, r)
 
-    W = W_0 + alpha / r (B A)^T          of GPT-2, whose matrices are (inputs, outputs)
+    W = W_0 + alpha / r (B A)^T          for GPT-2, whose matrices are (inputs, outputs)
 
-GPT-2 has queries, keys and values in one matrix, c_attn, and so has `peft`. Ours have factors of their own. Side by
-side these are factors of one matrix, of three times the rank: A of all three, and B with three blocks on its diagonal.
+GPT-2 and `peft` have one matrix c_attn for queries, keys and values, where we have three matrices, each with its own
+factors. These are combined to factors of c_attn with three times the rank: A is stacked, and B is block-diagonal.
 
 Hu et al. 2021; https://huggingface.co/docs/peft/developer_guides/checkpoint
 """
@@ -32,8 +32,8 @@ from apformer.model import Config, Params
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
-DIGEST = "base_sha256"  # in the metadata of the weights, where `peft` looks for nothing
-UNSUPPORTED = {  # what else `peft` may do with a matrix
+DIGEST = "base_sha256"  # in the metadata of the weights, which `peft` does not read
+VALUES = {  # values of options of `peft` that leave W = W_0 + alpha / r (B A)^T; others are refused
     "use_dora": (None, False),
     "use_qalora": (None, False),
     "lora_bias": (None, False),
@@ -42,10 +42,10 @@ UNSUPPORTED = {  # what else `peft` may do with a matrix
     "layer_replication": (None,),
     "trainable_token_indices": (None,),
     "alora_invocation_tokens": (None,),
-    "init_lora_weights": (None, False, "gaussian", "eva", True),  # others begin with another base
+    "init_lora_weights": (None, False, "gaussian", "eva", True),  # other values change the base
 }
 AGAIN = "save the adapter again, or give another"
-OTHER = "give the model that it was trained on"
+BASE = "give the model that it was trained on"
 
 
 def save(
@@ -57,37 +57,37 @@ def save(
     cfg: Config,
     base: str | None = None,
 ) -> None:
-    """Write the factors to a new or an empty folder, which `peft` opens beside the model that they were trained on.
+    """Write the factors to a new or empty folder, which `peft` applies to the model that they were trained on.
 
     Args:
-        folder: Place of the two files.
-        adapters: A tree as params, {"A": (L, inputs, R), "B": (L, R, outputs)} where a matrix is adapted, None
-            elsewhere.
-        alpha: Scale of the factors, of which each product is multiplied by alpha / rank.
+        folder: Folder of the two files.
+        adapters: A tree of the structure of params, with {"A": (L, inputs, R), "B": (L, R, outputs)} for each adapted
+            matrix and None for all other leaves.
+        alpha: Scale: the product of two factors is multiplied by alpha / rank.
         rank: Rank R of the factors.
-        params: Parameters of the base, whose digest is kept.
+        params: Parameters of the base, whose digest is written.
         cfg: Config of the base.
         base: Name of the base, for `peft`.
 
     Raises:
-        UserError: USAGE if GPT-2 has no such part, or if the folder holds something; DISK if it cannot be written.
+        UserError: USAGE if the base is no GPT-2 or the folder is not empty; DISK if it cannot be written.
     """
     folder = Path(folder)
-    gpt2.require_sayable(cfg)
+    gpt2.require_gpt2(cfg)
     files.require_empty(folder)
     tensors, ranks = {}, {}
     factors = leaves.named(adapters)
     for module, parts in MATRICES.items():
         if f"blocks.{parts[0]}.A" not in factors:
             continue
-        pairs = [[factors[f"blocks.{ours}.{letter}"] for letter in "AB"] for ours in parts]
+        pairs = [[factors[f"blocks.{part}.{letter}"] for letter in "AB"] for part in parts]
         ranks[module] = rank * len(parts)
         for layer in range(cfg.n_layers):
             name = f"{PREFIX}transformer.h.{layer}.{module}.lora_"
             A_RI = jnp.concatenate([A[layer].reshape(-1, rank).T for A, _ in pairs])
             B_OR = block_diag(*[B[layer].reshape(rank, -1).T for _, B in pairs])
             tensors |= {f"{name}A.weight": A_RI, f"{name}B.weight": B_OR}
-    other = {module: found for module, found in ranks.items() if found != rank}
+    rank_pattern = {module: total for module, total in ranks.items() if total != rank}
     config = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
@@ -99,8 +99,8 @@ def save(
         "fan_in_fan_out": True,
         "bias": "none",
         "inference_mode": True,
-        "rank_pattern": other,
-        "alpha_pattern": {module: alpha * found / rank for module, found in other.items()},
+        "rank_pattern": rank_pattern,
+        "alpha_pattern": {module: alpha * total / rank for module, total in rank_pattern.items()},
     }
     safetensors.write(folder / WEIGHTS, tensors, {"format": "pt", DIGEST: gpt2.digest(params, cfg)})
     files.write_json(folder / CONFIG, config)
@@ -109,62 +109,62 @@ def save(
 def load(folder: str | Path, architecture: ModuleType, params: Params, cfg: Config) -> Params:
     """Return the parameters of a model with the adapters of a folder merged into its matrices, W_0 + alpha / r (B A)^T.
 
-    Raises UserError: USAGE for a base that is no GPT-2; CHECKPOINT for a folder that is missing or damaged, for one of
-    another model, for a pickle, and for variants of LoRA. An adapter is of another model if names, shapes or ranks
-    differ, or the digest of the base, where one was kept.
+    Raises UserError: USAGE if the base is no GPT-2; CHECKPOINT if the folder is missing or damaged, is of another
+    model, or holds a pickle or a variant of LoRA. It is of another model if names, shapes or ranks differ, or the
+    digest of the base, if one was written.
     """
     folder = Path(folder)
     if architecture.__name__ != "apformer.model":
         raise UserError(f"--adapter {folder} is for a GPT-2, and this model is none: drop the flag")
-    gpt2.require_sayable(cfg, "an adapter is for a GPT-2: drop --adapter")
+    gpt2.require_gpt2(cfg, "an adapter is for a GPT-2: drop --adapter")
     config, tensors = _read_config(folder / CONFIG), model_folder.read(folder, WEIGHTS)
     if tensors.metadata.get(DIGEST, digest := gpt2.digest(params, cfg)) != digest:
-        raise UserError(f"{folder} was trained on another base: {OTHER}", CHECKPOINT)
+        raise UserError(f"{folder} was trained on another base: {BASE}", CHECKPOINT)
     names = {name.removeprefix(PREFIX).removeprefix("transformer."): name for name in tensors.headers}
     if not names:
-        raise UserError(f"{tensors.path} holds no adapter: {OTHER}", CHECKPOINT)
+        raise UserError(f"{tensors.path} holds no adapter: {BASE}", CHECKPOINT)
     weights = gpt2_tensors.from_params(params, cfg)
     for place in (f"h.{layer}.{module}" for layer in range(cfg.n_layers) for module in MATRICES):
         pair, W_IO = [f"{place}.lora_{letter}.weight" for letter in "AB"], weights[f"{place}.weight"]
         if {*pair} <= names.keys():
             weights[f"{place}.weight"] = _adapt(W_IO, tensors, [names.pop(name) for name in pair], config, place)
     if names:
-        stray = f"holds {min(names.values())}, which with no other adapts a matrix of this model"
-        raise UserError(f"{tensors.path} {stray}: {OTHER}", CHECKPOINT)
+        fault = f"holds {min(names.values())}, which has no partner or adapts no matrix of this model"
+        raise UserError(f"{tensors.path} {fault}: {BASE}", CHECKPOINT)
     return gpt2_tensors.to_params(weights.__getitem__, cfg)
 
 
 def _adapt(
     W_IO: np.ndarray, tensors: model_folder.Tensors, pair: list[str], config: dict[str, Any], place: str
 ) -> np.ndarray:
-    """Return W + alpha / r (B A)^T of one of GPT-2's matrices; alpha / sqrt(r) with rsLoRA (Kalajdzievski 2023).
+    """Return W + alpha / r (B A)^T for a matrix of GPT-2; with rsLoRA (Kalajdzievski 2023) alpha / sqrt(r).
 
-    Raises UserError (exit CHECKPOINT) unless A and B are matrices of floats of the shapes that the config and the
-    model say, and the result is finite.
+    Raises UserError (exit CHECKPOINT) unless A and B hold floating-point numbers in the shapes of the config and the
+    model, and the result is finite.
     """
-    rank, (inputs, outputs) = _of(config, "rank_pattern", "r", place), W_IO.shape
+    rank, (inputs, outputs) = _setting(config, "rank_pattern", "r", place), W_IO.shape
     for name, shape in zip(pair, ((rank, inputs), (outputs, rank)), strict=True):
-        _, found, dtype = tensors.headers[name]
-        if dtype not in model_folder.FLOATS or found != shape:
+        _, actual, dtype = tensors.headers[name]
+        if dtype not in model_folder.FLOATS or actual != shape:
             needed = f"{CONFIG} and this model need floating-point numbers of shape {shape}"
-            raise UserError(f"{tensors.path}: {name} is {dtype} {found}, and {needed}: {OTHER}", CHECKPOINT)
+            raise UserError(f"{tensors.path}: {name} is {dtype} {actual}, and {needed}: {BASE}", CHECKPOINT)
     A_RI, B_OR = (tensors.read(name, np.float32) for name in pair)
-    alpha = _of(config, "alpha_pattern", "lora_alpha", place)
+    alpha = _setting(config, "alpha_pattern", "lora_alpha", place)
     with np.errstate(over="ignore", invalid="ignore"):
         product_IO = A_RI.T @ (B_OR.T * np.float32(alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)))
         adapted_IO = W_IO + product_IO.astype(W_IO.dtype)
     if not np.isfinite(adapted_IO).all():
-        raise UserError(f"{tensors.path}: {place} with {' and '.join(pair)} is not finite: {OTHER}", CHECKPOINT)
+        raise UserError(f"{tensors.path}: {place} with {' and '.join(pair)} is not finite: {BASE}", CHECKPOINT)
     return adapted_IO
 
 
 def _read_config(path: Path) -> dict[str, Any]:
-    """Return adapter_config.json as a dict whose ranks and alphas are numbers."""
+    """Return the dict in adapter_config.json, with its options, ranks and alphas checked."""
     config = model_folder.read_json(path, f"give a folder with {CONFIG} and {WEIGHTS}")
     if config.get("peft_type") != "LORA":
         fault = f'{path}: peft_type is {json.dumps(config.get("peft_type"))}, and supported is "LORA"'
         raise UserError(f"{fault}: {AGAIN}", CHECKPOINT)
-    for name, fitting in UNSUPPORTED.items():
+    for name, fitting in VALUES.items():
         if config.get(name) not in fitting:
             fault = f"{path}: {name} is {json.dumps(config[name])}, and supported is {json.dumps(fitting[-1])}"
             raise UserError(f"{fault}: merge the adapter with `peft`, and give the merged folder", CHECKPOINT)
@@ -180,7 +180,7 @@ def _read_config(path: Path) -> dict[str, Any]:
     return config
 
 
-def _of(config: dict[str, Any], pattern: str, default: str, place: str) -> Any:
-    """Return the first value of a pattern whose name ends the name of a matrix."""
-    fits = [value for name, value in config[pattern].items() if f".transformer.{place}".endswith(f".{name}")]
-    return fits[0] if fits else config[default]
+def _setting(config: dict[str, Any], pattern: str, default: str, place: str) -> Any:
+    """Return the rank or alpha of a matrix: the first value of a pattern whose key ends its name, or the default."""
+    values = [value for name, value in config[pattern].items() if f".transformer.{place}".endswith(f".{name}")]
+    return values[0] if values else config[default]

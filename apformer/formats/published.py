@@ -1,11 +1,12 @@
-"""The four published GPT-2: what their folders hold, and whether one on the disk is whole.
+"""Compare a folder with the four published GPT-2 models.
 
     gpt2 124,439,808     gpt2-medium 354,823,168     gpt2-large 774,030,080     gpt2-xl 1,557,611,200 parameters
 
-Sizes are those of Radford et al. 2019 and of `transformers`; 50,257 tokens are 256 bytes, 50,000 merges and
-<|endoftext|>. The sums are those of the files of openai-community/gpt2 and openai-community/gpt2-xl on huggingface.co,
-which many public projects have pinned; `tiktoken` pins those of vocab.json and merges.txt. We found none that pins
-gpt2-medium or gpt2-large. Another sum is a fault here, although the same numbers, saved again, may have other bytes.
+The sizes are those of Radford et al. 2019 and of `transformers`; the 50,257 tokens are 256 bytes, 50,000 merges and
+<|endoftext|>. The SHA-256 are those of the files of openai-community/gpt2 and openai-community/gpt2-xl on
+huggingface.co, which many public projects have pinned; `tiktoken` pins those of vocab.json and merges.txt. We know of
+none for gpt2-medium and gpt2-large. Another SHA-256 is a fault here, although the same numbers may be saved as other
+bytes.
 """
 
 import dataclasses
@@ -22,36 +23,36 @@ from apformer.model import Config
 from apformer.tokenizers import pretrained
 
 Finding = tuple[str, str, int]
-"""A part of a folder, what is said of it, and an exit code or 0."""
+"""A part of a folder, a sentence about it, and an exit code or 0."""
 
-WEIGHTS = {  # sha256 of model.safetensors
+WEIGHTS = {  # SHA-256 of model.safetensors
     "gpt2": "248dfc3911869ec493c76e65bf2fcf7f615828b0254c12b473182f0f81d3a707",
     "gpt2-xl": "0f8b28eb05a8075f48b61b6f35332978c74fc7763fa9fb4051a1c30511736a6a",
 }
-TOKENIZER = {  # sha256, the same for all sizes
+TOKENIZER = {  # SHA-256 of the files, the same for all sizes
     "tokenizer.json": "8414cab924d8b9b33013f0d221c5862f365ee9be39c5c2bfae8a5a9e970478a6",
     "vocab.json": "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783",
     "merges.txt": "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5",
 }
 VOCABULARY, MERGES = 50_257, 50_000
-KNOWN_TOKENS = ("hello world", [31373, 995])  # of the documentation of `tiktoken`
+KNOWN_TOKENS = ("hello world", [31373, 995])  # from the documentation of `tiktoken`
 FIELDS = {**gpt2.FIELDS, "activation": "activation_function", "similarity": "scale_attn_weights"}
 
 
 def findings(folder: str | Path) -> list[Finding]:
     """Compare each part of a folder with the published one."""
-    folder, found = Path(folder), []
+    folder, findings = Path(folder), []
 
-    def compare(part: str, file: str, compared: Callable[[], str]) -> int:
+    def compare(part: str, file: str, check: Callable[[], str]) -> int:
         try:
-            says, code = compared(), 0
+            message, code = check(), 0
         except UserError as fault:
-            says, code = str(fault), fault.exit_code
-            if "hf download" not in says:
-                # Into another folder where there is one: it may have been trained further.
-                place = f"{folder}-published" if (folder / file).exists() else folder
-                says += f"; `hf download {name} {file} --local-dir {place}` fetches it"
-        found.append((part, says, code))
+            message, code = str(fault), fault.exit_code
+            if "hf download" not in message:
+                # A file that exists is not overwritten, since it may have been trained further.
+                target = f"{folder}-published" if (folder / file).exists() else folder
+                message += f"; `hf download {name} {file} --local-dir {target}` fetches it"
+        findings.append((part, message, code))
         return code
 
     name = "gpt2"
@@ -62,16 +63,16 @@ def findings(folder: str | Path) -> list[Finding]:
         compare("config.json", "config.json", lambda: str(gpt2.read_config(folder / "config.json")))
     else:
         compare("config.json", "config.json", lambda: _config(cfg, name))
-        if not compare("weights", model_folder.WHOLE, lambda: _weights(folder)):
-            compare("sha256", model_folder.WHOLE, lambda: _sums(folder, name))
+        if not compare("weights", model_folder.WEIGHTS, lambda: _weights(folder)):
+            compare("sha256", model_folder.WEIGHTS, lambda: _sums(folder, name))
     compare("tokenizer", "tokenizer.json", lambda: _tokenizer(folder))
-    return found
+    return findings
 
 
 def _differences(cfg: Config, name: str) -> set[str]:
     """Return the fields in which a Config differs from a published size."""
-    ours, theirs = (dataclasses.replace(c, d_ff=c.d_ff or 4 * c.d_model) for c in (cfg, gpt2.SIZES[name]))
-    return {field for field in FIELDS if getattr(ours, field) != getattr(theirs, field)}
+    cfg, size = (dataclasses.replace(c, d_ff=c.d_ff or 4 * c.d_model) for c in (cfg, gpt2.SIZES[name]))
+    return {field for field in FIELDS if getattr(cfg, field) != getattr(size, field)}
 
 
 def _config(cfg: Config, name: str) -> str:
@@ -80,10 +81,10 @@ def _config(cfg: Config, name: str) -> str:
         return f"{name}: every field as published"
     size = gpt2.SIZES[name]
     fields = [f"{FIELDS[x]} {getattr(cfg, x)} instead of {getattr(size, x)}" for x in FIELDS if x in differs]
-    said = f"{name}, with {', '.join(fields)}"
-    if differs <= {"dropout", "attention_dropout"}:  # of training alone, and a folder may say another
-        return f"as {said}"
-    raise UserError(f"none of the published sizes; nearest is {said}", CHECKPOINT)
+    nearest = f"{name}, with {', '.join(fields)}"
+    if differs <= {"dropout", "attention_dropout"}:  # settings of training, not of the model
+        return f"as {nearest}"
+    raise UserError(f"none of the published sizes; nearest is {nearest}", CHECKPOINT)
 
 
 def _weights(folder: Path) -> str:
@@ -93,18 +94,18 @@ def _weights(folder: Path) -> str:
 
 
 def _sums(folder: Path, name: str) -> str:
-    file = folder / model_folder.WHOLE
+    file = folder / model_folder.WEIGHTS
     if not file.exists() or name not in WEIGHTS:
         return f"no sum is known of {name} in {file.name if file.exists() else 'several files'}: not compared"
     if _sha256(file) != WEIGHTS[name]:
-        other = "it was saved again, trained further, or is damaged"
-        raise UserError(f"{model_folder.WHOLE} is not the published one: {other}", CHECKPOINT)
-    return f"{model_folder.WHOLE}: the published one"
+        reason = "it was saved again, trained further, or is damaged"
+        raise UserError(f"{model_folder.WEIGHTS} is not the published one: {reason}", CHECKPOINT)
+    return f"{model_folder.WEIGHTS}: the published one"
 
 
 def _sha256(file: Path) -> str:
-    with open(file, "rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
+    with open(file, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _tokenizer(folder: Path) -> str:
@@ -117,6 +118,6 @@ def _tokenizer(folder: Path) -> str:
         counts = f"{tokenizer.vocab_size:,} tokens and {merges:,} merges, and {KNOWN_TOKENS[0]!r} becomes {tokens}"
         expected = f"GPT-2's has {VOCABULARY:,} and {MERGES:,}, and makes {KNOWN_TOKENS[1]} of it"
         raise UserError(f"{counts}; {expected}", DATA)
-    other = [name for name in TOKENIZER if (folder / name).exists() and _sha256(folder / name) != TOKENIZER[name]]
-    sums = f"{', '.join(other)} saved again, with other bytes" if other else "the published files"
+    changed = [name for name in TOKENIZER if (folder / name).exists() and _sha256(folder / name) != TOKENIZER[name]]
+    sums = f"{', '.join(changed)} saved again, with other bytes" if changed else "the published files"
     return f"{VOCABULARY:,} tokens, {MERGES:,} merges, {sums}"

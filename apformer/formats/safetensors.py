@@ -1,7 +1,7 @@
-"""A file of named arrays, as safetensors: a header of names, shapes and dtypes, then the bytes, and nothing to execute.
+"""Read and write safetensors: a header with the names, shapes and dtypes of arrays, then their bytes, and no code.
 
-https://huggingface.co/docs/safetensors. Its writer takes the bytes of an array as they lie in memory, so that a
-transposed one would come back as other numbers: arrays are made contiguous here.
+https://huggingface.co/docs/safetensors. Its writer copies the memory of an array, so a transposed view would be saved
+wrongly: arrays are made contiguous here.
 """
 
 import os
@@ -20,8 +20,9 @@ from apformer.files import disk_errors, fsync
 
 @contextmanager
 def reading(path: str | Path) -> Iterator[Any]:
-    """Open a file: keys(), metadata(), get_slice(name) for shape and dtype, get_tensor(name) as a numpy array.
+    """Open a file for reading.
 
+    The object has keys(), metadata(), get_slice(name) for shape and dtype, and get_tensor(name) for a numpy array.
     Raises UserError: USAGE without the `text` extra, CHECKPOINT if the file is missing, cannot be read or is damaged.
     """
     safetensors = _safetensors(path)
@@ -37,9 +38,9 @@ def reading(path: str | Path) -> Iterator[Any]:
 
 
 def write(path: str | Path, arrays: Mapping[str, jax.Array | np.ndarray], metadata: Mapping[str, str]) -> None:
-    """Write named arrays with metadata, whole or not at all, to a file that is not there yet.
+    """Write named arrays with metadata to a new file, atomically.
 
-    Raises UserError: USAGE if there is one, or without the `text` extra; DISK if it cannot be written.
+    Raises UserError: USAGE if the file exists, or without the `text` extra; DISK if it cannot be written.
     """
     path, safetensors = Path(path), _safetensors(path)
     refuse_to_overwrite(path)
@@ -47,20 +48,20 @@ def write(path: str | Path, arrays: Mapping[str, jax.Array | np.ndarray], metada
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with disk_errors(path):
         try:
-            temporary.touch()  # so that where it cannot be, the system says why
+            temporary.touch()  # raises OSError with the reason if the file cannot be written
             mode = temporary.stat().st_mode
             safetensors.numpy.save_file(arrays, temporary, metadata=metadata)
-            temporary.chmod(mode)  # the library lets nobody but its owner read it
+            temporary.chmod(mode)  # the library makes the file readable for its owner only
             fsync(temporary)
             os.replace(temporary, path)
-        except safetensors.SafetensorError as error:  # what the system said is in its text
+        except safetensors.SafetensorError as error:  # its text has the reason of the system
             raise UserError(f"cannot write {path} ({error}): mend that, or use another directory", DISK) from None
         finally:
             temporary.unlink(missing_ok=True)
 
 
 def refuse_to_overwrite(path: str | Path) -> None:
-    """Raise UserError (exit USAGE) if there is anything at `path`."""
+    """Raise UserError (exit USAGE) if `path` exists."""
     if os.path.lexists(path):
         raise UserError(f"{path} is there already and is not overwritten: give another name")
 

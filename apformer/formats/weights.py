@@ -1,4 +1,4 @@
-"""A trained model as one file of named parameters, with its architecture and its Config as JSON in the metadata."""
+"""Save a trained model as one file of named parameters, with architecture and Config as JSON in the metadata."""
 
 import dataclasses
 import json
@@ -17,14 +17,14 @@ from apformer.settings import load_architecture, model_from
 def write_safetensors(path: str | Path, architecture: str, params: Any, cfg: Any) -> None:
     """Write the parameters, bit for bit, to a new file. Raises UserError as `safetensors.write` does.
 
-    architecture: the architecture that the Config is of, such as "model".
+    architecture: name of the architecture of cfg, such as "model".
     """
     metadata = {"format": "apformer", "architecture": architecture, "config": json.dumps(dataclasses.asdict(cfg))}
     safetensors.write(path, named(params), metadata)
 
 
 def read_safetensors(path: str | Path) -> tuple[Any, Any]:
-    """Return (cfg, params) of a file that `write_safetensors` wrote. Raises UserError (exit CHECKPOINT) for another."""
+    """Return (cfg, params) of a file that `write_safetensors` wrote. Raises UserError (exit CHECKPOINT) otherwise."""
     tensors = model_folder.read_file(Path(path))
     try:
         architecture = tensors.metadata["architecture"]

@@ -1,1 +1,1 @@
-"""Proof that a trained model makes no error, for Python and numpy alone: `export --to proof` copies these files."""
+"""Prove that a trained model makes no error, in Python and numpy; `export --to proof` copies these files."""

@@ -1,22 +1,24 @@
-"""Proof that a trained model makes no error: `python check.py [--theorem]` in the folder that holds the model.
+"""Prove that a trained model makes no error: `python check.py [--theorem]` in the folder of the model.
 
-It needs Python and numpy: no compiler, no JAX, and nothing of apformer. Here is the proof itself:
+It needs Python and numpy: no compiler, no JAX, and nothing of apformer. The proof has three steps:
 
-1. read the weights, which must be those of the certificate
-2. compute the logits after every string of tokens that a prediction depends on, which contexts.py lists (network.py)
-3. demand that the right character has the largest
+1. Read the weights, and compare their SHA-256 with that of the certificate.
+2. Compute the logits after every string of tokens that a prediction depends on. contexts.py lists these strings, some
+   for each context; network.py computes the logits.
+3. Require that the right token has the largest logit.
 
-It prints two lines.
+It prints two lines:
 
-    Theorem     The network, computed exactly, is right everywhere. The script computes in float64, which rounds at
-                1e-16. It asks that the smallest margin is above SAFE times the largest logit. SAFE is not a bound that
-                we have proven, but far more than the rounding that we have seen.
-    Rounding    The network is also right in IEEE float32, in any order of sums, if no number underflows. The bounds of
-                bounds.py show it. float64 rounds 2^29 times as finely as float32. So where these bounds hold, the
-                rounding of float64 has not changed the sign of a margin either. --theorem leaves this line out.
+    Theorem     The network, in exact arithmetic, is right in every context. The script computes in float64, with a
+                relative rounding of 1e-16, and requires that the smallest margin is above SAFE times the largest logit.
+                SAFE is not a proven bound, but far more than any rounding that we have seen.
+    Rounding    The network is also right in IEEE float32, in any order of sums, if no number underflows: each margin
+                is above a bound of its rounding (bounds.py). float64 rounds 2^29 times as finely as float32. So where
+                these bounds hold, the rounding of float64 has not changed the sign of a margin either. --theorem leaves
+                this line out.
 
-A tally is kept beside this file, so that a proof that was stopped goes on. Exit codes: 0 the theorem is proven, 1 it is
-not, 2 a file is at fault.
+The tally is saved beside this file, so that a proof that was stopped can go on. Exit codes: 0 the theorem is proven,
+1 it is not, 2 a file is at fault.
 """
 
 import hashlib
@@ -33,24 +35,25 @@ from types import ModuleType
 from typing import NamedTuple
 
 if __name__ == "__main__":
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # each thread has a batch of its own, and they would wait
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # network.map_batches has its own threads
 import numpy as np
 
 from apformer.proof import network, rounding
 
-SAFE = 1e-6
-LEAST = float(np.finfo(np.float32).min)  # the margin where a logit is not finite
-WORST = 20  # contexts that are named
-KEEP_EVERY = 30  # seconds
+SAFE = 1e-6  # smallest margin of a theorem, as a share of the largest logit
+LEAST = float(np.finfo(np.float32).min)  # margin of a string whose logits are not all finite
+WORST = 20  # contexts with the smallest margins that a tally lists
+SAVE_EVERY = 30  # seconds
+# wrong: strings that are continued wrongly; covered: strings whose margin is above its bound; largest: logit.
 TALLY = {"slices": 0, "strings": 0, "wrong": 0, "covered": 0, "largest": 0.0, "least_ratio": None}
 TALLY |= {"parts": {}, "worst": [], "contexts": 0, "errors": 0, "smallest_margin": None}
 
 
-def demand(holds: bool, fault: str | None) -> None:
-    """End with exit code 2 and the fault, unless something holds."""
-    if not holds:
-        said = "".join(letter if letter.isprintable() else "?" for letter in str(fault)[:1000])  # it may quote a file
-        print(f"check.py: {said}", file=sys.stderr)
+def demand(condition: bool, fault: str | None) -> None:
+    """Print the fault and end with exit code 2 unless the condition is true."""
+    if not condition:
+        line = "".join(letter if letter.isprintable() else "?" for letter in str(fault)[:1000])  # it may quote a file
+        print(f"check.py: {line}", file=sys.stderr)
         sys.exit(2)
 
 
@@ -58,41 +61,41 @@ def demand(holds: bool, fault: str | None) -> None:
 
 
 class Case(NamedTuple):
-    """A model, and the module that lists the contexts to ask it."""
+    """A model, and the module that lists its contexts."""
 
     contexts: ModuleType
     data: dict
     cfg: dict
-    weights: dict  # of network.complete; none of a model that numpy does not compute
-    why: str | None = None  # it does not compute it
+    weights: dict  # result of network.complete; empty for a model that numpy does not compute
+    fault: str | None = None  # why numpy does not compute the model
 
     @property
     def total(self) -> int | None:
-        """The number of contexts, where the module says it."""
+        """The number of contexts; None if the module has no `count`."""
         return self.contexts.count(self.data, self.cfg) if hasattr(self.contexts, "count") else None
 
     @property
     def bounded(self) -> bool:
-        """True where rounding is bounded: a module with `logits` of its own needs `judge`, too."""
-        return hasattr(self.contexts, "judge") or not hasattr(self.contexts, "logits")
+        """Whether rounding is bounded. A module with its own `logits` needs its own `bounded_logits`."""
+        return hasattr(self.contexts, "bounded_logits") or not hasattr(self.contexts, "logits")
 
     def slices(self) -> Iterator[np.ndarray]:
-        """Yield the contexts, a column each, many at a time."""
+        """Yield slices of the contexts: arrays with a column for each row of contexts."""
         return self.contexts.slices(self.data, self.cfg, self.weights)
 
     def strings(self, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the strings of contexts and the right characters, (rows, contexts, characters) each."""
+        """Return the codes of the strings of a slice and the tokens that have to follow, (rows, contexts, tokens)."""
         codes, truth = self.contexts.strings(columns, self.data, self.cfg)
         shape = len(codes), -1, codes.shape[-1]
         return codes.reshape(shape), truth.reshape(shape)
 
 
 def read(folder: Path, contexts: ModuleType) -> tuple[Case, dict]:
-    """Return the model and the certificate of a folder, whose files must belong together."""
+    """Return the model and the certificate of a folder; end with exit code 2 if its files do not belong together."""
     cfg, data = (json.loads((folder / "config.json").read_text())[part] for part in ("model", "data"))
     certificate = json.loads((folder / "certificate.json").read_text())
-    wrong = contexts.fault(data, cfg) or network.beyond(cfg, contexts)
-    demand(wrong is None, wrong)
+    fault = contexts.fault(data, cfg) or network.unsupported(cfg, contexts)
+    demand(fault is None, fault)
     weights = read_safetensors(folder / "model.safetensors")
     shapes = {name: array.shape for name, array in weights.items()}
     demand(shapes == network.shapes(cfg, contexts), "model.safetensors has other names or shapes than config.json says")
@@ -101,13 +104,13 @@ def read(folder: Path, contexts: ModuleType) -> tuple[Case, dict]:
     demand(digest.hexdigest() == certificate["parameters_sha256"], "the certificate is of other weights")
     demand((certificate["model"], certificate["data"]) == (cfg, data), "the certificate is of another config.json")
     demand(type(certificate["contexts"]) is int and certificate["contexts"] > 0, "the certificate is of no contexts")
-    for name, value in data.items():  # True is 1 to Python, and 2.0 is 2
+    for name, value in data.items():  # True == 1 and 2.0 == 2
         demand(type(value) not in (bool, float), f"{name} {value} in config.json is no whole number")
     return Case(contexts, data, cfg, network.complete(weights, cfg, contexts)), certificate
 
 
 def read_safetensors(path: Path) -> dict[str, np.ndarray]:
-    """Return {name: float32 array} of a file (https://huggingface.co/docs/safetensors)."""
+    """Return {name: float32 array} of a file of safetensors (https://huggingface.co/docs/safetensors)."""
     file = path.read_bytes()
     begin = 8 + int.from_bytes(file[:8], "little")
     header, arrays, at = json.loads(file[8:begin]), {}, begin
@@ -121,31 +124,34 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
     return arrays
 
 
-# 2. The judge of some contexts
+# 2. The tally of a slice of contexts
 
 
-def judged(case: Case, columns: np.ndarray, exact: bool = False) -> dict:
-    """Return the tally of the contexts of a slice; exact: without the bounds of rounding."""
+def prove_slice(case: Case, columns: np.ndarray, exact: bool = False) -> dict:
+    """Compute the tally of the contexts of a slice; exact: without the bounds of rounding."""
     contexts, _, cfg, weights, _ = case
-    codes_NKC, truth_NKC = case.strings(columns)
-    pair_NKC, asked_NKC = truth_NKC * (size := codes_NKC.max() + 1) + codes_NKC, truth_NKC < cfg["vocab_size"]
-    pairs = network.distinct(pair_NKC[asked_NKC])  # a string with two right characters is wrong in one of them
+    codes_NKC, right_NKC = case.strings(columns)
+    size, used_NKC = codes_NKC.max() + 1, right_NKC < cfg["vocab_size"]  # rows of fewer contexts are padded
+    pair_NKC = right_NKC * size + codes_NKC
+    pairs = network.distinct(pair_NKC[used_NKC])  # a string with two right tokens is wrong for one of them
     right, codes = np.divmod(pairs, size)
-    if exact := exact or not case.bounded:
-        found, ratio = getattr(contexts, "logits", network.logits)(codes, weights, cfg, contexts), np.zeros(len(codes))
+    exact = exact or not case.bounded
+    if exact:
+        logits, ratio = getattr(contexts, "logits", network.logits)(codes, weights, cfg, contexts), np.zeros(len(codes))
     else:
-        found, ratio = getattr(contexts, "judge", rounding.judge)(codes, right, weights, cfg, contexts)
-    margin = margins(found, right)
-    place = np.where(asked_NKC, np.searchsorted(pairs, pair_NKC), 0)
-    told = tallied(case, columns, np.where(asked_NKC, margin[place], np.inf), found.argmax(1)[place])
-    told |= {"strings": len(margin), "wrong": int((margin <= 0).sum()), "covered": int((ratio > 1).sum())}
-    return told | {"largest": float(np.abs(found).max()), "least_ratio": None if exact else float(ratio.min())}
+        bounded_logits = getattr(contexts, "bounded_logits", rounding.bounded_logits)
+        logits, ratio = bounded_logits(codes, right, weights, cfg, contexts)
+    margin = margins(logits, right)
+    place = np.where(used_NKC, np.searchsorted(pairs, pair_NKC), 0)
+    tally = tally_contexts(case, columns, np.where(used_NKC, margin[place], np.inf), logits.argmax(1)[place])
+    tally |= {"strings": len(margin), "wrong": int((margin <= 0).sum()), "covered": int((ratio > 1).sum())}
+    return tally | {"largest": float(np.abs(logits).max()), "least_ratio": None if exact else float(ratio.min())}
 
 
 def margins(logits: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Return the logit of the right token - the largest other one, (...), of numpy or JAX arrays (..., V) and (...).
+    """Return the logit of the right token minus the largest other one, of numpy or JAX arrays (..., V) and (...).
 
-    It is LEAST where not all logits are finite: reductions of XLA may drop NaN, and here it must count as wrong.
+    It is LEAST where a logit is not finite, so that NaN counts as wrong: reductions of XLA may drop it.
     """
     xp = logits.__array_namespace__()
     token = xp.broadcast_to(xp.arange(logits.shape[-1]), logits.shape)
@@ -155,10 +161,10 @@ def margins(logits: np.ndarray, right: np.ndarray) -> np.ndarray:
     return xp.where(xp.isfinite(logits).all(-1), margin, LEAST)
 
 
-def tallied(case: Case, columns: np.ndarray, margin_NKC: np.ndarray, said_NKC: np.ndarray) -> dict:
-    """Return the tally of contexts, of the margin of each character, inf for none, and the most likely character."""
+def tally_contexts(case: Case, columns: np.ndarray, margin_NKC: np.ndarray, predicted_NKC: np.ndarray) -> dict:
+    """Return the tally of a slice, from the margin of each token (inf for padding) and the most likely token."""
     contexts, data, margin_NK, (N, K, C) = case.contexts, case.data, margin_NKC.min(2), margin_NKC.shape
-    parts = {name: part(margin_NK[rows]) for name, rows in contexts.parts(columns, data).items()}
+    parts = {name: summarize(margin_NK[rows]) for name, rows in contexts.parts(columns, data).items()}
     worst = np.argpartition(margin_NK, min(WORST, N * K) - 1, axis=None)[:WORST]
     worst = worst[np.argsort(margin_NK.flat[worst], kind="stable")]
     characters = contexts.characters(data) if hasattr(contexts, "characters") else "0123456789 "
@@ -166,38 +172,36 @@ def tallied(case: Case, columns: np.ndarray, margin_NKC: np.ndarray, said_NKC: n
     for n, k in (divmod(int(number), K) for number in worst):
         if margin_NK[n, k] < np.inf:
             column, place = columns[:, n].tolist(), k * C + int(margin_NKC[n, k].argmin())
-            given, right = contexts.text(column, place, data)
-            said = characters[said_NKC[n, k, place % C]]
-            what = {"given": given, "expected": right, "predicted": said, "margin": float(margin_NK[n, k])}
-            named.append(what | {"column": column, "place": place})
-    return TALLY | part(margin_NK) | {"slices": 1, "parts": parts, "worst": named}
+            given, expected = contexts.text(column, place, data)
+            context = {"given": given, "expected": expected, "predicted": characters[predicted_NKC[n, k, place % C]]}
+            named.append(context | {"margin": float(margin_NK[n, k]), "column": column, "place": place})
+    return TALLY | summarize(margin_NK) | {"slices": 1, "parts": parts, "worst": named}
 
 
-def part(margin_NK: np.ndarray) -> dict:
-    """Return the number of contexts and of errors, and the smallest margin; inf stands for no context."""
+def summarize(margin_NK: np.ndarray) -> dict:
+    """Return the numbers of contexts and errors, and the smallest margin; a margin of inf stands for padding."""
     margin_M = margin_NK[margin_NK < np.inf]
     least = float(margin_M.min()) if len(margin_M) else None
     return {"contexts": len(margin_M), "errors": int((margin_M <= 0).sum()), "smallest_margin": least}
 
 
-def added(tally: dict, other: dict) -> dict:
-    """Return one tally of two."""
-    return {name: ADDED.get(name, add)(number, other[name]) for name, number in tally.items()}
+def merge(tally: dict, other: dict) -> dict:
+    """Merge two tallies."""
+    return {name: MERGE.get(name, add)(number, other[name]) for name, number in tally.items()}
 
 
 def least(*numbers: float | None) -> float | None:
-    """Return the smallest of the numbers that there are."""
+    """Return the smallest number; None if there is none."""
     return min((number for number in numbers if number is not None), default=None)
 
 
-ADDED = {  # how two tallies become one; all else is a count
+MERGE = {  # how each entry of two tallies is merged; all others are counts, and added
     "largest": max,
     "least_ratio": least,
     "smallest_margin": least,
-    "worst": lambda one, other: sorted(one + other, key=lambda context: context["margin"])[:WORST],
-    "parts": lambda one, other: {
-        name: added(one[name], other[name]) if name in one and name in other else part
-        for name, part in (one | other).items()
+    "worst": lambda a, b: sorted(a + b, key=lambda context: context["margin"])[:WORST],
+    "parts": lambda a, b: {
+        name: merge(a[name], b[name]) if name in a and name in b else part for name, part in (a | b).items()
     },
 }
 
@@ -206,46 +210,48 @@ ADDED = {  # how two tallies become one; all else is a count
 
 
 def prove(case: Case, tally: dict = TALLY, exact: bool = False) -> Iterator[dict]:
-    """Yield the tally after each slice that it does not hold yet; exact: without the bounds of rounding."""
+    """Yield the tally after each slice that `tally` lacks; exact: without the bounds of rounding."""
     for columns in islice(case.slices(), tally["slices"], None):
-        tally = added(tally, judged(case, columns, exact))
+        tally = merge(tally, prove_slice(case, columns, exact))
         yield tally
 
 
 def verdict(tally: dict, total: int | None, bounded: bool = True) -> tuple[bool, bool, list[str]]:
-    """Return (whether the theorem is proven, whether rounding is, what speaks against what can be proven)."""
+    """Return (whether the theorem is proven, whether rounding is, sentences on what is not) of a finished tally.
+
+    total: the number of contexts; None if it is unknown. bounded: whether the tally has bounds of rounding.
+    """
     contexts, least, faults = tally["contexts"], tally["smallest_margin"], []
     if not contexts or total not in (None, contexts):
-        faults.append(f"{contexts:,} contexts were asked where there are {total or 0:,}")
+        faults.append(f"{contexts:,} contexts were computed, and there are {total or 0:,}")
     if tally["errors"]:
         faults.append(f"{tally['errors']:,} of {contexts:,} contexts are continued wrongly")
     elif contexts and not least > SAFE * tally["largest"]:
         faults.append(f"the smallest margin, {least:.3g}, is of the size of the rounding of float64")
-    theorem, covered = not faults, tally["covered"] == tally["strings"]
-    if theorem and bounded and not covered:
-        left, ratio = tally["strings"] - tally["covered"], tally["least_ratio"]
-        characters = f"{left:,} of {tally['strings']:,} characters"
-        faults.append(f"rounding may change {characters}: a margin is {ratio:.3g} times its bound")
-    return theorem, theorem and covered, faults
+    theorem, unbounded = not faults, tally["strings"] - tally["covered"]
+    if theorem and bounded and unbounded:
+        characters = f"{unbounded:,} of {tally['strings']:,} characters"
+        faults.append(f"rounding may change {characters}: a margin is {tally['least_ratio']:.3g} times its bound")
+    return theorem, theorem and not unbounded, faults
 
 
 def main(folder: Path, contexts: ModuleType, exact: bool = False) -> int:
-    """Prove the model of a folder, print what is proven or what speaks against it, and return the exit code."""
+    """Prove the model of a folder, print the verdict, and return the exit code."""
     try:
         case, certificate = read(folder, contexts)
-        total, place, kept = certificate["contexts"], folder / "check.tally.json", time.monotonic()
+        total, path, saved = certificate["contexts"], folder / "check.tally.json", time.monotonic()
         identity = [certificate["parameters_sha256"], exact]
-        tally = resumed(place, identity).get("tally", TALLY)
+        tally = load_partial(path, identity).get("tally", TALLY)
         for tally in prove(case, tally, exact):  # noqa: B020
             print(f"\r{tally['contexts'] / total:4.0%} of {total:,} contexts", end="", file=sys.stderr, flush=True)
-            if time.monotonic() - kept > KEEP_EVERY:
-                kept = time.monotonic()
-                with suppress(OSError):  # a folder that cannot be written is proven, too
-                    place.write_text(json.dumps(sealed({"identity": identity, "tally": tally})))
+            if time.monotonic() - saved > SAVE_EVERY:
+                saved = time.monotonic()
+                with suppress(OSError):  # the folder may be read-only
+                    path.write_text(json.dumps(with_digest({"identity": identity, "tally": tally})))
         with suppress(OSError):
-            place.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
         print(f"\r{' ' * 50}\r", end="", file=sys.stderr)
-        code = say(tally, contexts.claim(case.data, case.cfg), total, exact or not case.bounded)
+        code = print_verdict(tally, contexts.claim(case.data, case.cfg), total, exact or not case.bounded)
         print(f"sha256 of the weights: {certificate['parameters_sha256']}")
         return code
     except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
@@ -253,8 +259,8 @@ def main(folder: Path, contexts: ModuleType, exact: bool = False) -> int:
         raise
 
 
-def say(tally: dict, claim: str, total: int, exact: bool) -> int:
-    """Print both lines, and return the exit code."""
+def print_verdict(tally: dict, claim: str, total: int, exact: bool) -> int:
+    """Print the counts and both lines of the verdict, and return the exit code."""
     strings, least = f"distinct strings {tally['strings']:,}, wrong {tally['wrong']:,}", tally["smallest_margin"]
     print(f"contexts {tally['contexts']:,}, {strings}, smallest margin {'-' if least is None else f'{least:.6g}'}")
     demand(tally["contexts"] == total, f"the certificate is of {total:,} contexts")
@@ -266,22 +272,22 @@ def say(tally: dict, claim: str, total: int, exact: bool) -> int:
     print(f"PROVEN, the theorem: in exact arithmetic these weights rightly continue {claim}")
     if not exact:
         ratio = f"the least margin is {tally['least_ratio']:.3g} times its bound"
-        word = "PROVEN" if rounded else "NOT PROVEN"
-        print(f"{word}, rounding: so does any float32 computation, after {tally['covered']:,} of the strings; {ratio}")
+        verb = "PROVEN" if rounded else "NOT PROVEN"
+        print(f"{verb}, rounding: so does any float32 computation, after {tally['covered']:,} of the strings; {ratio}")
     return 0
 
 
-def sealed(kept: dict) -> dict:
-    """Return what a file keeps of a proof that goes on later, with its sha256."""
-    return kept | {"sha256": hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()}
+def with_digest(partial: dict) -> dict:
+    """Return the content of the file of an unfinished proof, with its sha256."""
+    return partial | {"sha256": hashlib.sha256(json.dumps(partial, sort_keys=True).encode()).hexdigest()}
 
 
-def resumed(path: Path, identity: object) -> dict:
-    """Return what a file keeps of the very same proof; nothing if there is no such file, or it is damaged."""
+def load_partial(path: Path, identity: object) -> dict:
+    """Load the file of an unfinished proof; {} if there is none, it is of another proof, or it is damaged."""
     try:
-        kept = json.loads(path.read_bytes())
-        said = kept.pop("sha256")
-        return kept if (kept["identity"], said) == (identity, sealed(kept)["sha256"]) else {}
+        partial = json.loads(path.read_bytes())
+        digest = partial.pop("sha256")
+        return partial if (partial["identity"], digest) == (identity, with_digest(partial)["sha256"]) else {}
     except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return {}
 

@@ -1,23 +1,23 @@
-"""Bounds of the errors of states after attention, along directions that are known in advance."""
+"""Bound the errors of states after attention along directions that are known in advance."""
 
 from typing import NamedTuple
 
 import numpy as np
 
-from apformer.proof.bounds import SLACK, Attended, float32, length, padded, scale_of
+from apformer.proof.bounds import SLACK, AttentionBounds, float32, length, padded, scale_of
 
 
 class Directions(NamedTuple):
-    """Directions c, the columns of a matrix, in which states after attention err; known in advance."""
+    """Directions c, the J columns of a matrix, along which the errors of states after attention are bounded."""
 
     columns: np.ndarray  # (D, J)
-    length: np.ndarray  # (J,)
-    parts: np.ndarray  # (H + 1, J) |W_o c| of each head, and |c|
-    forms: np.ndarray  # (H H, J) |sum_h weight_h W_v W_o c|^2 as a quadratic form
+    length: np.ndarray  # (J,) |c|
+    parts: np.ndarray  # (H + 1, J) |W_o c| for each head, and |c|
+    forms: np.ndarray  # (H H, J) quadratic form of the attention weights, |sum_h weight_h W_v W_o c|^2
 
 
-def directions(columns: np.ndarray, normed: bool, w: dict) -> Directions:
-    """Return the Directions of columns (D, J), without their mean if a norm subtracts the mean of what it is given."""
+def prepare_directions(columns: np.ndarray, normed: bool, w: dict) -> Directions:
+    """Compute the Directions of columns (D, J); normed: whether a norm, which subtracts the mean, follows."""
     columns = columns - columns.mean(0) * normed
     through_o = np.einsum("hkd,dj->hkj", w["attention.output"], columns)
     through_v = np.einsum("dhk,hkj->hdj", scaled_value(w), through_o)
@@ -27,42 +27,44 @@ def directions(columns: np.ndarray, normed: bool, w: dict) -> Directions:
 
 
 def scaled_value(w: dict) -> np.ndarray:
-    """Return W_v, (D, H, K), by which r of the norm before it is multiplied."""
+    """Return W_v times the scale of the norm before it, (D, H, K)."""
     return w["attention.value"] * scale_of(w, "attention_norm")[:, None, None]
 
 
-class Along(NamedTuple):
-    """The errors of states after attention, as `along` combines them for any directions.
+class ErrorFactors(NamedTuple):
+    """The errors e_o of the states that attention reads, and the rest of AttentionBounds, for `bound_along`.
 
-    By Cauchy and Schwarz, sum_o e_o f_o(c) <= sqrt(sum_o e_o g_o) sqrt(sum_o e_o f_o(c)^2 / g_o), for any g_o > 0.
+    The error along c is at most sum_o e_o f_o(c), where f_o(c)^2 is a quadratic form of the attention weights. For any
+    g_o > 0, by Cauchy and Schwarz, sum_o e_o f_o(c) <= sqrt(sum_o e_o g_o) sqrt(sum_o e_o f_o(c)^2 / g_o).
     """
 
-    sum: np.ndarray  # (N, 1) of e_o g_o
+    sum: np.ndarray  # (N, 1) sum_o e_o g_o
     forms: np.ndarray  # (N, H H) sum_o e_o weight_o weight_o' / g_o
     parts: np.ndarray  # (N, H + 1) lengths of the errors of the heads' weighted sums, and of the rest
 
 
-def errors_of(found: Attended) -> Along:
-    """Return the Along of a batch."""
-    g, (N, W, H) = found.by_read + float32(1e-12), found.weight.shape
-    share, forms = found.read / g, np.zeros((N, H, H), float32)
+def factor_errors(bounds: AttentionBounds) -> ErrorFactors:
+    """Return the factors of the error bound that do not depend on the direction."""
+    g, (N, W, H) = bounds.by_read + float32(1e-12), bounds.weight.shape
+    share, forms = bounds.read / g, np.zeros((N, H, H), float32)
     for o in range(W):
-        weight = found.weight[:, o]
+        weight = bounds.weight[:, o]
         forms += (weight * share[:, o, None])[:, :, None] * weight[:, None]
-    total = (found.read * g).sum(1, keepdims=True)
-    return Along(total, forms.reshape(N, -1), np.column_stack([found.mean, found.rest]))
+    total = (bounds.read * g).sum(1, keepdims=True)
+    return ErrorFactors(total, forms.reshape(N, -1), np.column_stack([bounds.mean, bounds.rest]))
 
 
-def along(found: Along, known: Directions) -> np.ndarray:
-    """Return how far states err along directions, (N, J)."""
-    squares = found.forms @ known.forms
-    squares *= found.sum
-    return float32(SLACK) * (np.sqrt(np.maximum(squares, 0.0, out=squares), out=squares) + found.parts @ known.parts)
+def bound_along(errors: ErrorFactors, directions: Directions) -> np.ndarray:
+    """Bound the errors of N states along J directions, (N, J)."""
+    squares = errors.forms @ directions.forms
+    squares *= errors.sum
+    by_read = np.sqrt(np.maximum(squares, 0.0, out=squares), out=squares)
+    return float32(SLACK) * (by_read + errors.parts @ directions.parts)
 
 
-def along_each(found: Attended, columns: np.ndarray, w: dict) -> np.ndarray:
-    """Return how far states err, each along a direction of its own: columns (N, D)."""
+def bound_along_rows(bounds: AttentionBounds, columns: np.ndarray, w: dict) -> np.ndarray:
+    """Bound the error of each state along the direction in its row, (N,); columns: (N, D)."""
     through_o = np.einsum("hkd,nd->nhk", w["attention.output"], columns)
     through_v = np.einsum("dhk,nhk->nhd", scaled_value(w), through_o)
-    far = (length(np.einsum("noh,nhd->nod", found.weight, through_v)) * found.read).sum(1)
-    return SLACK * (far + (found.mean * length(through_o)).sum(1) + found.rest * length(columns))
+    by_read = (length(np.einsum("noh,nhd->nod", bounds.weight, through_v)) * bounds.read).sum(1)
+    return SLACK * (by_read + (bounds.mean * length(through_o)).sum(1) + bounds.rest * length(columns))

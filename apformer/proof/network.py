@@ -1,10 +1,9 @@
-"""The network in numpy and float64, as its equations say, for the strings of tokens that a prediction depends on.
+"""Compute the network in numpy and float64, by its equations, for the strings of tokens that a prediction depends on.
 
-A string is a number, its newest token the lowest digit; the base is one more than the vocabulary has tokens, so 12 for
-ten digits and the space. The output of a layer at a token is a function of a shorter string, which many strings have in
-common. So each layer is computed once for each distinct string: a table, in which the next layer looks up its keys.
-The module that lists the contexts says which places of a string a layer reads, in `reads`; -1 stands there for the
-tokens before a row.
+A string is coded as a number: its newest token is the lowest digit, and the base is the vocabulary size plus one (12
+for ten digits and the space). The output of a layer at a token is a function of a shorter string, which many strings
+share. So each layer is computed once for each distinct string, as a table in which the next layer looks up its keys.
+The module of contexts says in `reads` which places of a string a layer reads; -1 stands for the tokens before a row.
 """
 
 import os
@@ -16,10 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-BATCH = 2**10  # strings at once, so that what is computed of them stays in a processor's cache
-# OpenBLAS with threads of its own waits for them, where each of ours has a batch.
+BATCH = 2**10  # strings computed at once, so that their arrays fit into the cache of a processor
+# Where OpenBLAS itself has one thread, each of ours computes a batch; otherwise both would wait for each other.
 THREADS = min(os.cpu_count() or 1, 16) if os.environ.get("OPENBLAS_NUM_THREADS") == "1" else 1
-COMPUTED = {  # values of a Config that this file computes; one without such a field has the first
+COMPUTED = {  # values of a Config that this file computes; a Config without the field has the first
     "attention_bias": (False,),
     "activation": ("relu",),
     "feedforward": (True,),
@@ -33,14 +32,14 @@ COMPUTED = {  # values of a Config that this file computes; one without such a f
 
 
 def radix(cfg: dict) -> int:
-    """Return the base of strings: one more than there are tokens, the last for all that is before a row."""
+    """Return the base of the codes of strings: the vocabulary size plus one; the last digit is "before the row"."""
     return cfg["vocab_size"] + 1
 
 
-def beyond(cfg: dict, contexts: ModuleType) -> str | None:
-    """Return which part of a Config this file does not compute, in words; None if it computes all.
+def unsupported(cfg: dict, contexts: ModuleType) -> str | None:
+    """Return a sentence about the first field of a Config that this file does not compute; None if it computes all.
 
-    A module of contexts without `reads` has `logits` of its own, and says in `fault` what these do not compute.
+    A module of contexts without `reads` has its own `logits`, and its own `fault` checks the Config.
     """
     if not hasattr(contexts, "reads"):
         return None
@@ -53,40 +52,39 @@ def beyond(cfg: dict, contexts: ModuleType) -> str | None:
 
 
 def shapes(cfg: dict, contexts: ModuleType) -> dict[str, tuple[int, ...]]:
-    """Return {name: shape} of all weights of a Config; a leading axis holds the layers."""
+    """Return {name: shape} of all weights of a Config; those of the blocks are stacked, with the layers first."""
     L, D, H, V = (cfg[name] for name in ("n_layers", "d_model", "n_heads", "vocab_size"))
     K, F = D // H, cfg["d_ff"] or 4 * D
     names = ("attention_norm", *(("feedforward_norm",) if cfg.get("feedforward_norm", True) else ()))
     norms = names if cfg["norm"] == "layer" else ()
-    scored, tied = cfg.get("similarity") != "none", cfg["tie_embeddings"]
-    blocks: dict[str, tuple[int, ...]]
-    blocks = dict.fromkeys(("attention.query", "attention.key"), (D, H, K)) if scored else {}
+    tied, blocks = cfg["tie_embeddings"], {}
+    if cfg.get("similarity") != "none":
+        blocks |= dict.fromkeys(("attention.query", "attention.key"), (D, H, K))
     blocks |= {"attention.value": (D, H, K)} | ({"attention.output": (H, K, D)} if cfg["output_projection"] else {})
     blocks |= {"attention.sink": (H,)} if cfg["attention_sink"] else {}
     blocks |= {contexts.bias(cfg): (H, len(contexts.reads(cfg, 1)))} if hasattr(contexts, "bias") else {}
     blocks |= {"feedforward.expand.weight": (D, F), "feedforward.contract.weight": (F, D)}
     blocks |= {"feedforward.expand.bias": (F,), "feedforward.contract.bias": (D,)}
     blocks |= {f"{norm}.{part}": (D,) for norm in norms for part in ("scale", "bias")}
-    found = {f"blocks.{name}": (L, *shape) for name, shape in blocks.items()}
-    found |= {f"final_norm.{part}": (D,) for part in ("scale", "bias") if cfg["final_norm"]}
-    found |= {"position.table": (cfg["max_len"], D)} if cfg.get("position") == "learned" else {}
-    found |= {"embedding.table": (V, D)} | ({} if tied else {"head.output.weight": (D, V)})
-    return found | ({"head.bias" if tied else "head.output.bias": (V,)} if cfg.get("head_bias", True) else {})
+    shapes = {f"blocks.{name}": (L, *shape) for name, shape in blocks.items()}
+    shapes |= {f"final_norm.{part}": (D,) for part in ("scale", "bias") if cfg["final_norm"]}
+    shapes |= {"position.table": (cfg["max_len"], D)} if cfg.get("position") == "learned" else {}
+    shapes |= {"embedding.table": (V, D)} | ({} if tied else {"head.output.weight": (D, V)})
+    return shapes | ({"head.bias" if tied else "head.output.bias": (V,)} if cfg.get("head_bias", True) else {})
 
 
 def complete(weights: dict[str, np.ndarray], cfg: dict, contexts: ModuleType) -> dict[str, np.ndarray]:
-    """Return the weights in float64, and for those that a smaller model does without such as change nothing.
+    """Return the weights in float64. Weights that the model does not have are filled in so that they change nothing.
 
-    Without queries and keys all scores are 0; heads without a projection stand side by side; tied embeddings read out.
+    Missing queries and keys are 0, a missing output projection concatenates the heads, tied embeddings become the head.
     """
     table, L = weights["embedding.table"], len(weights["blocks.feedforward.expand.weight"])
     D, H, V = table.shape[1], cfg["n_heads"], len(table)
-    joined = np.tile(np.eye(D).reshape(H, D // H, D), (L, 1, 1, 1))
-    none = dict.fromkeys(("blocks.attention.query", "blocks.attention.key"), np.zeros((L, D, H, D // H)))
-    none |= {"head.output.weight": table.T, "head.output.bias": weights.get("head.bias", np.zeros(V))}
-    none |= {"blocks.attention.output": joined}
-    none |= {"blocks.bias": weights[f"blocks.{contexts.bias(cfg)}"]} if hasattr(contexts, "bias") else {}
-    return {name: array.astype(np.float64, copy=False) for name, array in (none | weights).items()}
+    default = dict.fromkeys(("blocks.attention.query", "blocks.attention.key"), np.zeros((L, D, H, D // H)))
+    default |= {"head.output.weight": table.T, "head.output.bias": weights.get("head.bias", np.zeros(V))}
+    default |= {"blocks.attention.output": np.tile(np.eye(D).reshape(H, D // H, D), (L, 1, 1, 1))}
+    default |= {"blocks.bias": weights[f"blocks.{contexts.bias(cfg)}"]} if hasattr(contexts, "bias") else {}
+    return {name: array.astype(np.float64, copy=False) for name, array in (default | weights).items()}
 
 
 def norm(x: np.ndarray, weights: dict, name: str, epsilon: float) -> np.ndarray:
@@ -100,25 +98,25 @@ def norm(x: np.ndarray, weights: dict, name: str, epsilon: float) -> np.ndarray:
     return x
 
 
-def each_batch(function: Callable[[slice], Any], count: int, size: int = BATCH) -> Any:
-    """Return the array, or each of the arrays, that a function returns of `count` rows, computed by batches in threads.
+def map_batches(function: Callable[[slice], Any], count: int, size: int = BATCH) -> Any:
+    """Call a function for each batch of `count` rows, in threads, and concatenate the array or arrays it returns.
 
-    What overflows proves nothing, which is what it should do.
+    Numbers may overflow without a warning: margins and bounds that are not finite prove nothing.
     """
 
-    def of(first: int) -> Any:
+    def compute(first: int) -> Any:
         with np.errstate(over="ignore", invalid="ignore"):
             return function(slice(first, min(first + size, count)))
 
     with ThreadPoolExecutor(THREADS) as pool:
-        found = [*pool.map(of, range(0, count, size))]
-    if isinstance(found[0], np.ndarray):
-        return np.concatenate(found)
-    return [np.concatenate(parts) for parts in zip(*found, strict=True)]
+        batches = [*pool.map(compute, range(0, count, size))]
+    if isinstance(batches[0], np.ndarray):
+        return np.concatenate(batches)
+    return [np.concatenate(parts) for parts in zip(*batches, strict=True)]
 
 
 class Heads(NamedTuple):
-    """Queries, keys and values of all strings of a layer, (M, H, K) each."""
+    """Queries, keys and values of the M strings whose states a layer reads, (M, H, K) each."""
 
     q: np.ndarray
     k: np.ndarray
@@ -126,41 +124,41 @@ class Heads(NamedTuple):
 
 
 def projections(w: dict, cfg: dict) -> dict[str, np.ndarray]:
-    """Return the matrices of queries, keys and values, (D, D) each. Queries are divided by sqrt(K) if scores are."""
+    """Return the matrices of queries, keys and values, (D, D) each, with the scale 1/sqrt(K) of scores in the first."""
     D = cfg["d_model"]
-    found = {name: w[f"attention.{name}"].reshape(D, D) for name in ("query", "key", "value")}
+    matrices = {name: w[f"attention.{name}"].reshape(D, D) for name in ("query", "key", "value")}
     if cfg.get("similarity", "scaled_dot") == "scaled_dot":
-        found["query"] = found["query"] / (D // cfg["n_heads"]) ** 0.5
-    return found
+        matrices["query"] = matrices["query"] / (D // cfg["n_heads"]) ** 0.5
+    return matrices
 
 
 def project(x: np.ndarray, w: dict, cfg: dict) -> Heads:
-    """Return the Heads of states x before a layer."""
+    """Return the queries, keys and values of states x (M, D) before a layer."""
     W = np.concatenate([*projections(w, cfg).values()], axis=1)
-    found = each_batch(lambda at: norm(x[at], w, "attention_norm", cfg["norm_epsilon"]) @ W, len(x))
-    return Heads(*found.reshape(len(x), 3, cfg["n_heads"], -1).swapaxes(0, 1))
+    product = map_batches(lambda at: norm(x[at], w, "attention_norm", cfg["norm_epsilon"]) @ W, len(x))
+    return Heads(*product.reshape(len(x), 3, cfg["n_heads"], -1).swapaxes(0, 1))
 
 
 class Attention(NamedTuple):
-    """The attention of a batch: scores and weights of the keys, the sink last, (W + 1, N, H); the rest is (N, D)."""
+    """The attention of a batch of N strings, each of which reads W keys and the sink."""
 
-    score: np.ndarray
-    weight: np.ndarray
-    mean: np.ndarray  # weighted sum of the values
-    y: np.ndarray  # the state after attention
+    score: np.ndarray  # (W + 1, N, H) of each key, the sink last
+    weight: np.ndarray  # (W + 1, N, H) softmax of the scores
+    mean: np.ndarray  # (N, D) weighted sum of the values of each head
+    y: np.ndarray  # (N, D) state after attention
 
 
 def attend(heads: Heads, row: np.ndarray, x: np.ndarray, w: dict) -> Attention:
-    """Return the Attention of a batch: score(o) = q . k_o + bias[o], y = x + (weighted sum of v) W_o.
+    """Compute attention for a batch: score(o) = q . k_o + bias[o], y = x + (weighted sum of v) W_o.
 
     Args:
-        heads: Heads of all strings below.
-        row: (N, W) rows of them that each string reads, its own first; -1 for none.
-        x: (N, D) states that the heads are added to.
+        heads: Queries, keys and values of all strings below.
+        row: (N, W) the rows of `heads` that each string reads, its newest token first; -1 for none.
+        x: (N, D) states to which the output is added.
         w: Weights of the layer.
     """
-    own, (N, W), H = row[:, 0], row.shape, heads.q.shape[1]
-    score, q = np.empty((W + 1, N, H)), heads.q[own]
+    (N, W), H = row.shape, heads.q.shape[1]
+    score, q = np.empty((W + 1, N, H)), heads.q[row[:, 0]]
     for o in range(W):
         np.einsum("nhk,nhk->nh", q, heads.k[row[:, o]], out=score[o])
         score[o] += w["bias"][:, o]
@@ -184,34 +182,40 @@ def contract(h: np.ndarray, w: dict) -> np.ndarray:
 
 
 def block(x: np.ndarray, seen: np.ndarray, w: dict, cfg: dict, onto: np.ndarray | None = None) -> np.ndarray:
-    """Return the states after a layer, z = y + contract(hidden(y)), from the states x before it.
+    """Return the states after a layer, z = y + contract(hidden(y)).
 
-    seen[:, o] is the row of x of the o-th token read, or -1. onto: of a model without residuals, the states that stand
-    in the place of x; y is not added then.
+    Args:
+        x: (M, D) states before the layer.
+        seen: (N, W) the row of x of each token that a string reads, its newest first; -1 for none.
+        w: Weights of the layer.
+        cfg: Config of the model.
+        onto: (N, D) in a model without residuals: y = onto + attention, z = contract(hidden(y)).
     """
     heads = project(x, w, cfg)
 
-    def of(at: slice) -> np.ndarray:
+    def batch(at: slice) -> np.ndarray:
         y = attend(heads, seen[at], x[seen[at, 0]] if onto is None else onto[at], w).y
         z = contract(hidden(y, w, cfg), w)
         return z + y if onto is None else z
 
-    return each_batch(of, len(seen))
+    return map_batches(batch, len(seen))
 
 
 def distinct(numbers: np.ndarray) -> np.ndarray:
-    """Return the distinct ones among integers, in order. np.unique hashes them, and takes forty times as long."""
+    """Return the sorted distinct values of an integer array, forty times as fast as np.unique, which hashes them."""
     numbers = np.sort(numbers, axis=None)
     return numbers[np.diff(numbers, prepend=numbers[:1] - 1) != 0]
 
 
 def layers(codes: np.ndarray, weights: dict, cfg: dict, contexts: ModuleType) -> tuple[np.ndarray, list]:
-    """Return (tokens, [(seen, weights) of each layer]).
+    """List the distinct strings for which each layer is computed.
 
-    `seen` are the rows of the states below that each string reads; the first layer's states are those of the tokens. A
-    row of -1 is before the beginning. The last layer's strings are those of `codes`, in their order.
+    Returns:
+        (tokens, [(seen, weights of the layer) for each layer]). tokens (M,) are the strings of one token, whose
+        embeddings the first layer reads. seen (N, W) holds the rows of the states below that each of the N strings of
+        a layer reads; -1 stands for tokens before the row. The last layer's strings are `codes`, in their order.
     """
-    found, base = [], radix(cfg)
+    steps, base = [], radix(cfg)
     for layer in range(cfg["n_layers"], 0, -1):
         places = contexts.reads(cfg, layer)
         token = lambda place: codes // base**place % base if place >= 0 else base - 1  # noqa: B023, E731
@@ -219,21 +223,21 @@ def layers(codes: np.ndarray, weights: dict, cfg: dict, contexts: ModuleType) ->
         below = distinct(part)
         below = below[below % base != base - 1]
         seen = np.where(part % base == base - 1, -1, np.searchsorted(below, part))
-        own = {name[7:]: array[layer - 1] for name, array in weights.items() if name.startswith("blocks.")}
-        found, codes = [(seen, own), *found], below
-    return codes, found
+        w = {name[7:]: array[layer - 1] for name, array in weights.items() if name.startswith("blocks.")}
+        steps, codes = [(seen, w), *steps], below
+    return codes, steps
 
 
 def logits(codes: np.ndarray, weights: dict, cfg: dict, contexts: ModuleType) -> np.ndarray:
-    """Return the logits after each of these strings: (strings, vocabulary)."""
-    tokens, above = layers(codes, weights, cfg, contexts)
+    """Return the logits of the token after each string: codes (N,) to (N, V)."""
+    tokens, steps = layers(codes, weights, cfg, contexts)
     x = weights["embedding.table"][tokens]
-    for seen, own in above:
-        x = block(x, seen, own, cfg)
+    for seen, w in steps:
+        x = block(x, seen, w, cfg)
     return read_out(x, weights, cfg)
 
 
 def read_out(x: np.ndarray, weights: dict, cfg: dict) -> np.ndarray:
-    """Return the logits of the last states."""
+    """Return the logits (N, V) of states (N, D) after the last layer."""
     x = norm(x, weights, "final_norm", cfg["norm_epsilon"])
     return x @ weights["head.output.weight"] + weights["head.output.bias"]

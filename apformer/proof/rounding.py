@@ -1,9 +1,13 @@
-"""Bounds of margins, above which no float32 computation changes their sign; up to the last layer by bounds.py.
+"""Bound the rounding of margins in float32: a margin above its bound keeps its sign in any float32 computation.
 
-What is asked is one number: the right logit minus another. It is a direction of the last state, and two things keep its
-bound small. Its sign is the same before the last norm divides. And the hidden units of the last layer, each a direction
-of the state after attention, move by little, most of them where they are off; where their sum is too much, they are
-taken together, since some of their errors cancel.
+The margin of a string is the right logit minus the largest other one. bounds.py bounds the errors of the states below
+the last layer by their lengths alone. Here the last layer and the head are bounded along the directions that matter:
+
+- The difference of two logits is one direction of the last state. Its sign does not depend on the division in the
+  final norm, so the bound is computed before it.
+- Each hidden unit of the last layer is a direction of the state after attention, and most units stay inactive.
+- Where the sum of the bounds of all units is too large, `tight_bound` adds up their errors before it bounds them,
+  since some cancel.
 """
 
 from types import ModuleType
@@ -12,130 +16,160 @@ from typing import NamedTuple
 import numpy as np
 
 from apformer.proof import bounds, network
-from apformer.proof.bounds import SLACK, Attended, Normed, float32, length, local, scale_of, spectral, taken
-from apformer.proof.directions import Along, Directions, along, along_each, directions, errors_of
+from apformer.proof.bounds import (
+    SLACK,
+    AttentionBounds,
+    Normed,
+    float32,
+    length,
+    product_rounding,
+    scale_of,
+    select,
+    spectral_norm,
+)
+from apformer.proof.directions import (
+    Directions,
+    ErrorFactors,
+    bound_along,
+    bound_along_rows,
+    factor_errors,
+    prepare_directions,
+)
 
-CLOSE = 2.0  # a ratio up to which a bound is looked at more closely
+CLOSE = 2.0  # ratio of margin to bound up to which the bound is computed again, more tightly
 
 
-class Last(NamedTuple):
-    """The last layer of some strings."""
+class LastLayer(NamedTuple):
+    """The last layer for N strings, with the bounds of its errors."""
 
-    attended: Attended
-    errors: Along  # of the states after attention
+    attended: AttentionBounds
+    errors: ErrorFactors  # of the states after attention
     y: np.ndarray  # (N, D) states after attention
-    normed: Normed  # of them
-    h: np.ndarray  # (N, F) hidden units
-    local: np.ndarray  # (N, F) the rounding of their sums
-    dh: np.ndarray  # (N, F) how far they err
-    moved: np.ndarray  # (N, F) how far relu(h) may move
+    normed: Normed  # norm of y
+    h: np.ndarray  # (N, F) hidden units before the activation
+    local: np.ndarray  # (N, F) rounding of h itself
+    dh: np.ndarray  # (N, F) bound of the error of h
+    change: np.ndarray  # (N, F) bound of the error of relu(h)
     z: np.ndarray  # (N, D) states after the layer
-    summed: np.ndarray  # (N,) length of the rounding of their sums
-    final: Normed  # of them
+    rounding: np.ndarray  # (N,) length of the rounding of z itself
+    final: Normed  # norm of z
 
 
-class Logits(NamedTuple):
-    """The right character's logit minus those of all others, J of them."""
+class LogitDifferences(NamedTuple):
+    """The logit of the right token minus those of the J others, as a function of the state z before the final norm."""
 
-    known: Directions  # of the state before the last norm
-    offset: np.ndarray  # (J,) what is added, as a multiple of the divisor of that norm
-    scaled: np.ndarray  # (J,) length of what r of that norm is multiplied by
-    size: np.ndarray  # (D + 2, J) of the weights of both, of their biases, and what an error of r is multiplied by
-    through: np.ndarray  # (F, J) what the hidden units are multiplied by
+    directions: Directions  # columns c: the difference times s is c . z + offset s
+    offset: np.ndarray  # (J,)
+    scaled: np.ndarray  # (J,) length of the factor of r, of the Normed of z
+    size: np.ndarray  # (D + 2, J) |weights| of both logits, |biases| of both, and the factor of an error of r
+    through: np.ndarray  # (F, J) factor of the hidden units
 
 
-def differences(right: int, weights: dict, w: dict) -> Logits:
-    """Return the Logits of a right character."""
+def logit_differences(right: int, weights: dict, w: dict) -> LogitDifferences:
+    """Return the LogitDifferences for a right token; w: weights of the last layer."""
     head, bias, scale = weights["head.output.weight"], weights["head.output.bias"], scale_of(weights, "final_norm")
     others, size = np.delete(np.arange(len(bias)), right), np.abs(np.vstack([head, bias]))
-    by = head[:, [right]] - head[:, others]
-    offset = np.broadcast_to(bounds.bias_of(weights, "final_norm"), len(head)) @ by + bias[right] - bias[others]
-    columns = scale[:, None] * by
-    known = directions(columns, "final_norm.scale" in weights, w)
+    difference = head[:, [right]] - head[:, others]
+    offset = np.broadcast_to(bounds.bias_of(weights, "final_norm"), len(head)) @ difference + bias[right] - bias[others]
+    columns = scale[:, None] * difference
+    prepared = prepare_directions(columns, "final_norm.scale" in weights, w)
     size = size[:, [right]] + size[:, others]
     size = np.vstack([size, length(scale[:, None] * size[:-1], 0)]).astype(float32)
     scaled = length(columns, 0).astype(float32)
-    return Logits(known, offset, scaled, size, w["feedforward.contract.weight"] @ known.columns)
+    return LogitDifferences(prepared, offset, scaled, size, w["feedforward.contract.weight"] @ prepared.columns)
 
 
-@np.errstate(over="ignore", invalid="ignore")  # as in network.each_batch
-def judge(
+@np.errstate(over="ignore", invalid="ignore")  # as in network.map_batches
+def bounded_logits(
     codes: np.ndarray, right: np.ndarray, weights: dict, cfg: dict, contexts: ModuleType
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the logits after each string, and how many times as large as its bound its margin is.
+    """Return the logits after each string, (N, V), and the ratio of its margin to the bound of its rounding, (N,).
 
-    Where this ratio is above 1, no float32 computation is wrong. It is the least over all other characters than the
-    right one, which has to follow; 0 where there is no bound. Strings with one right character should follow each
-    other.
+    A ratio above 1 proves that the right token has the largest logit in any float32 computation. The ratio is the
+    smallest over the other tokens; 0 where there is no bound.
+
+    Args:
+        codes: (N,) strings, see network.py.
+        right: (N,) the token that has to follow. Faster if equal ones are neighbours.
+        weights: Result of network.complete.
+        cfg: Config of the model.
+        contexts: Module of contexts.
     """
-    tokens, above = network.layers(codes, weights, cfg, contexts)
+    tokens, steps = network.layers(codes, weights, cfg, contexts)
     x, e = weights["embedding.table"][tokens], np.zeros(len(tokens), float32)
-    for seen, w in above[:-1]:
-        x, e = bounds.states(x, e, seen, w, cfg)
-    seen, w = above[-1]
+    for seen, w in steps[:-1]:
+        x, e = bounds.bound_block(x, e, seen, w, cfg)
+    seen, w = steps[-1]
     heads = network.project(x, w, cfg)
-    below, of = bounds.lower(x, e, heads, w, cfg), bounds.units(w)
-    known = directions(of.columns, "feedforward_norm.scale" in w, w)
-    logits = [differences(character, weights, w) for character in range(cfg["vocab_size"])]
-    grows, size_x, epsilon = spectral(w["feedforward.contract.weight"]), length(x).astype(float32), cfg["norm_epsilon"]
+    below, units = bounds.bound_heads(x, e, heads, w, cfg), bounds.hidden_units(w)
+    unit_directions = prepare_directions(units.columns, "feedforward_norm.scale" in w, w)
+    logits = [logit_differences(token, weights, w) for token in range(cfg["vocab_size"])]
+    spectral_2, size_x = spectral_norm(w["feedforward.contract.weight"]), length(x).astype(float32)
+    epsilon = cfg["norm_epsilon"]
 
     def batch(at: slice) -> tuple[np.ndarray, np.ndarray]:
-        row, own = seen[at], seen[at, 0]
-        found = network.attend(heads, row, x[own], w)
-        attended = bounds.attended(found, heads, below, row, w, size_x[own], e[own])
-        errors = errors_of(attended)
-        h = network.hidden(found.y, w, cfg)
-        z, h = network.contract(h, w) + found.y, h.astype(float32)
-        normed = bounds.standard(found.y, attended.e, w, "feedforward_norm", epsilon)
-        made = local(normed, of.absolute)
-        dh = np.abs(h - of.constant) * normed.change[:, None]  # by another divisor of the norm
-        dh += along(errors, known)
+        row, newest = seen[at], seen[at, 0]
+        attention = network.attend(heads, row, x[newest], w)
+        attended = bounds.bound_attention(attention, heads, below, row, w, size_x[newest], e[newest])
+        errors, y = factor_errors(attended), attention.y
+        h = network.hidden(y, w, cfg)
+        z, h = network.contract(h, w) + y, h.astype(float32)
+        normed = bounds.bound_norm(y, attended.e, w, "feedforward_norm", epsilon)
+        local = product_rounding(normed, units.absolute)
+        dh = np.abs(h - units.constant) * normed.change[:, None]  # by the change of the divisor of the norm
+        dh += bound_along(errors, unit_directions)
         dh /= normed.least[:, None]
-        dh += of.length * normed.local[:, None] + made
+        dh += units.length * normed.local[:, None] + local
         dh *= float32(SLACK)
-        moved = bounds.turned(h, dh)
-        summed = bounds.summed(length(found.y).astype(float32) + attended.e, h, moved, of, w)
-        e_z = float32(SLACK) * (attended.e + grows * length(moved) + summed)
-        final = bounds.standard(z, e_z, weights, "final_norm", epsilon)
-        last = Last(attended, errors, found.y, normed, h, made, dh, moved, z, summed, final)
+        change = bounds.relu_change(h, dh)
+        rounding = bounds.output_rounding(length(y).astype(float32) + attended.e, h, change, units, w)
+        e_z = float32(SLACK) * (attended.e + spectral_2 * length(change) + rounding)
+        final = bounds.bound_norm(z, e_z, weights, "final_norm", epsilon)
+        last = LastLayer(attended, errors, y, normed, h, local, dh, change, z, rounding, final)
         ratio = np.zeros(len(row))
-        for character in network.distinct(right[at]):
-            rows = right[at] == character
-            ratio[rows] = ratios(last if rows.all() else taken(last, rows), logits[character], w)
+        for token in network.distinct(right[at]):
+            rows = right[at] == token
+            ratio[rows] = margin_ratios(last if rows.all() else select(last, rows), logits[token], w)
         return final.n @ weights["head.output.weight"] + weights["head.output.bias"], ratio
 
-    logits_NV, ratio_N = network.each_batch(batch, len(codes))
+    logits_NV, ratio_N = network.map_batches(batch, len(codes))
     return logits_NV, np.where(np.isnan(ratio_N), 0.0, ratio_N)
 
 
-def ratios(last: Last, of: Logits, w: dict) -> np.ndarray:
-    """Return how many times as large as its bound the margin of each row is, if all have one right character."""
-    final, columns = last.final, of.known.columns
-    made = local(final, of.size) + of.scaled * final.local[:, None]
-    fixed = made * (final.s + final.change)[:, None] + np.abs(of.offset) * final.change[:, None]
-    fixed += last.summed[:, None] * of.known.length
-    bound = along(last.errors, of.known) + last.moved @ np.abs(of.through).astype(float32) + fixed
-    margin = last.z @ columns + of.offset * final.s[:, None]
+def margin_ratios(last: LastLayer, logits: LogitDifferences, w: dict) -> np.ndarray:
+    """Return the ratio of margin to bound for strings with one right token, the smallest over the others, (N,)."""
+    final, columns = last.final, logits.directions.columns
+    local = product_rounding(final, logits.size) + logits.scaled * final.local[:, None]
+    fixed = local * (final.s + final.change)[:, None] + np.abs(logits.offset) * final.change[:, None]
+    fixed += last.rounding[:, None] * logits.directions.length
+    bound = bound_along(last.errors, logits.directions) + last.change @ np.abs(logits.through).astype(float32) + fixed
+    margin = last.z @ columns + logits.offset * final.s[:, None]
     ratio = margin / (SLACK * bound)
     row, other = np.nonzero((margin > 0) & (ratio <= CLOSE))
     if len(row):
-        bound = closely(taken(last, row), columns[:, other].T, of.through[:, other].T, w) + fixed[row, other]
+        bound = tight_bound(select(last, row), columns[:, other].T, logits.through[:, other].T, w) + fixed[row, other]
         ratio[row, other] = np.maximum(ratio[row, other], margin[row, other] / (SLACK * bound))
     return ratio.min(1)
 
 
-def closely(last: Last, columns: np.ndarray, through: np.ndarray, w: dict) -> np.ndarray:
-    """Return how far states after the layer err, each along a direction of its own, the errors of units taken together.
+def tight_bound(last: LastLayer, columns: np.ndarray, through: np.ndarray, w: dict) -> np.ndarray:
+    """Bound the error of each state along the direction in its row, (N,), after adding up the errors of the units.
 
-    norm(y + dy) is r + J dy up to 3 |dy|^2 / (sqrt(D) s^2), with J = (I - 1 1'/D - r r'/D) / s.
+    r of y + dy is r + J dy up to 3 |dy|^2 / (sqrt(D) s^2), with J = (I - 1 1'/D - r r'/D) / s.
+
+    Args:
+        last: The last layer for N strings.
+        columns: (N, D) directions.
+        through: (N, F) factor of the hidden units for each of them.
+        w: Weights of the layer.
     """
-    attended, normed, on = last.attended, last.normed, last.h > 0
-    a, bent = (on * through) @ w["feedforward.expand.weight"].T, 0.0
+    attended, normed, active = last.attended, last.normed, last.h > 0
+    a, second_order = (active * through) @ w["feedforward.expand.weight"].T, 0.0
     back = a = a * scale_of(w, "feedforward_norm")
     if "feedforward_norm.scale" in w:
         r = (last.y - last.y.mean(1, keepdims=True)) / normed.s[:, None]
         back = (a - a.mean(1, keepdims=True) - r * (a * r).mean(1, keepdims=True)) / normed.s[:, None]
-        bent = 3 * np.square(attended.e / normed.least) / columns.shape[1] ** 0.5
-    flips = on * last.local + np.maximum(last.dh - np.abs(last.h), 0.0)
-    bound = along_each(attended, columns + back, w) + length(a) * (bent + normed.local)
-    return bound + (np.abs(through) * flips).sum(1)
+        second_order = 3 * np.square(attended.e / normed.least) / columns.shape[1] ** 0.5
+    nonlinear = active * last.local + np.maximum(last.dh - np.abs(last.h), 0.0)
+    bound = bound_along_rows(attended, columns + back, w) + length(a) * (second_order + normed.local)
+    return bound + (np.abs(through) * nonlinear).sum(1)

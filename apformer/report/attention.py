@@ -1,4 +1,4 @@
-"""Pictures of attention: a row is the token that reads, a column a token that is read."""
+"""Figures of attention weights: a row is a query token, a column a key token."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,18 +13,18 @@ from apformer.settings import Settings, architecture_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MOST_TOKENS = 32  # of a row or a column: the first
-LEAST = 4.0  # inches on either side: room for the tokens at the axes
-MOST_PANELS = 64  # heads drawn one by one; of more heads the mean of each layer, of the first layers
+MOST_TOKENS = 32  # rows or columns of a panel; later tokens are left out
+LEAST = 4.0  # inches of the width and the height of a figure, so that the labels of the axes fit
+MOST_PANELS = 64  # panels of a figure; with more heads, a panel is the mean of a layer
 
 
 def pictures(settings: Settings, params: dict, batch: Any, vocabulary: Sequence[str]) -> dict[str, "Figure"]:
-    """Return {"attention": figure} of a row of a batch, head by head; {} of a model that captures no attention.
+    """Return {"attention": figure} for the longest row of a batch; {} if the model captures no attention.
 
     Args:
         settings: Settings of the run.
         params: Parameters of its model.
-        batch: Rows, a tasks.batch.Batch of two or more dimensions.
+        batch: A tasks.batch.Batch of two or more dimensions.
         vocabulary: Text of each token, by its id.
     """
     architecture = architecture_of(settings)
@@ -32,7 +32,7 @@ def pictures(settings: Settings, params: dict, batch: Any, vocabulary: Sequence[
         return {}
     rows = sections.some_rows(batch)
     length_B = np.max(np.where(rows.weights_BT > 0, np.arange(1, rows.tokens_BT.shape[1] + 1), 1), axis=1)
-    row = np.argmax(length_B)  # the first of the longest: its input is all but its last token
+    row = np.argmax(length_B)  # its last token is a target alone
     tokens_T = rows.tokens_BT[row, : max(1, min(length_B[row] - 1, MOST_TOKENS))]
     apply = jax.jit(architecture.apply, static_argnames=("cfg", "capture"))
     _, captured = apply(params, tokens_T[None], settings.model, capture=("attention",))
@@ -41,14 +41,14 @@ def pictures(settings: Settings, params: dict, batch: Any, vocabulary: Sequence[
 
 
 def by_layer(weights_LHTS: np.ndarray, source: Sequence[str], target: Sequence[str]) -> "Figure":
-    """Draw the mean over the heads of each layer; a row is a token written, a column a token read."""
+    """Draw the mean over the heads of each layer: a row is a target token, a column a source token."""
     return draw(weights_LHTS.mean(axis=1, keepdims=True), source, target)
 
 
 def draw(weights_LHTS: np.ndarray, source: Sequence[str], target: Sequence[str]) -> "Figure":
-    """Draw a panel for each head, a layer a row of panels; of more than MOST_PANELS heads, the mean of each layer.
+    """Draw a panel for each head, with the heads of a layer in a row; with too many heads, one panel for each layer.
 
-    The tokens stand at the left and below alone, since text takes most of the time of drawing.
+    Tokens are written only at the left and at the bottom, since text takes most of the time of drawing.
     """
     if weights_LHTS.shape[0] * weights_LHTS.shape[1] > MOST_PANELS:
         weights_LHTS = weights_LHTS.mean(axis=1, keepdims=True)

@@ -1,8 +1,9 @@
-"""Figures of a run: loss, accuracy, words in a plane; and of a sweep.
+"""Draw the figures of a run (loss, accuracy, word vectors in a plane) and of a sweep.
 
-Every function takes plain records and returns a matplotlib Figure to be saved; none opens a window. Matplotlib is
-imported when the first figure is made. Colours are from Okabe and Ito's palette, which the colour-blind tell apart.
-Texts are shown letter by letter: nothing in them is mathematics, and a letter of no font at hand is its code point.
+Every function takes plain records and returns a matplotlib Figure; none opens a window. Matplotlib is imported with the
+first figure. The colours are of Okabe and Ito's palette, which colour-blind readers can distinguish. Texts are shown
+letter by letter: they are never parsed as mathematics, and a letter that no installed font has is shown as its code
+point.
 """
 
 import os
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 
 BLUE, ORANGE, SKY, GREY = "#0072B2", "#D55E00", "#56B4E9", "#555555"
 FONTS = ("Noto Sans CJK JP", "Noto Sans CJK SC", "WenQuanYi Zen Hei", "Hiragino Sans", "Microsoft YaHei")
-FONTS += ("Arial Unicode MS", "Unifont")  # with letters of many scripts, where they are installed
+FONTS += ("Arial Unicode MS", "Unifont")  # fonts for many scripts, used where they are installed
 MOST = 24  # letters of a text in a figure
-STYLES = ((ORANGE, 6.0), (SKY, 4.0), (BLUE, 1.5))  # colours and widths of up to three series, the last for one
+STYLES = ((ORANGE, 6.0), (SKY, 4.0), (BLUE, 1.5))  # (colour, width) of up to three series; a single one has the last
 CURVES = [
     ("", "training", {"color": BLUE}),
     ("validation_", "validation", {"color": ORANGE, "marker": "o", "markersize": 3.5}),
@@ -34,8 +35,8 @@ CURVES = [
 
 
 def blank(width: float, height: float) -> "Figure":
-    """Return an empty figure of a size in inches."""
-    # matplotlib cannot be imported where MPLBACKEND names a backend that is not here, such as that of a notebook.
+    """Return an empty figure; width and height in inches."""
+    # matplotlib cannot be imported where MPLBACKEND names a backend that is not installed, such as that of a notebook.
     backend = os.environ.pop("MPLBACKEND", None)
     import matplotlib
     from matplotlib.figure import Figure
@@ -48,10 +49,10 @@ def blank(width: float, height: float) -> "Figure":
 
 
 def save(folder: Path, pictures: dict[str, "Figure"]) -> None:
-    """Write {name: figure} as PNG files into a folder. One that cannot be drawn is left out, which is said.
+    """Write {name: figure} as PNG files into a folder. Skip a figure that cannot be drawn, with a message.
 
     Raises:
-        UserError: Exit code DISK, if they cannot be written.
+        UserError: Exit code DISK, if a file cannot be written.
     """
     with files.disk_errors(folder):
         folder.mkdir(exist_ok=True)
@@ -70,7 +71,7 @@ def save(folder: Path, pictures: dict[str, "Figure"]) -> None:
 
 @cache
 def _fonts() -> dict[str, set[int]]:
-    """Return {family: code points}: matplotlib's own, and installed ones with the letters of many scripts."""
+    """Return {font family: its code points}, of matplotlib's own font and of those of FONTS that are installed."""
     from matplotlib import font_manager
 
     fonts = {"DejaVu Sans": font_manager.get_font(font_manager.findfont("DejaVu Sans")).get_charmap().keys()}
@@ -81,10 +82,13 @@ def _fonts() -> dict[str, set[int]]:
 
 
 def legible(text: str) -> str:
-    """Return a text on one line, of at most MOST letters, with signs for white space and code points of others."""
-    known = set.union(*_fonts().values())
+    """Return the first MOST letters of a text on one line, with signs for white space.
+
+    Letters that do not print, or that no font has, are shown as code points.
+    """
+    drawable = set.union(*_fonts().values())
     signs = {" ": "␣", "\n": "⏎", "\t": "⇥"}
-    letters = [signs.get(c, c if ord(c) in known and c.isprintable() else f"U+{ord(c):04X}") for c in text[:MOST]]
+    letters = [signs.get(c, c if ord(c) in drawable and c.isprintable() else f"U+{ord(c):04X}") for c in text[:MOST]]
     return "".join(letters) + "…" * (len(text) > MOST)
 
 
@@ -92,18 +96,19 @@ def loss_curve(records: list[dict], bayes_floor: float | None = None) -> "Figure
     """Draw loss and exact match over the steps of a run.
 
     Args:
-        records: Each has step, loss, exact and, where they were measured, validation_loss and validation_exact. A list
-            in place of a number holds one value for each member: the median is drawn, in a band from least to greatest.
+        records: Dicts with step, loss, exact and, where they were measured, validation_loss and validation_exact. A
+            list in place of a number has a value for each member: their median is drawn, in a band from least to
+            greatest.
         bayes_floor: Loss of the Bayes predictor on the validation rows of the run.
     """
     names = ["loss", *(["exact"] if any("exact" in record for record in records) else [])]
-    figure, both = panels("Training", rows=len(names), height=1.4 + 2.4 * len(names))
-    for axes, name in zip(both, names, strict=True):
+    figure, column = panels("Training", rows=len(names), height=1.4 + 2.4 * len(names))
+    for axes, name in zip(column, names, strict=True):
         for prefix, label, style in CURVES:
             values = [(record["step"], np.asarray(record.get(prefix + name), float)) for record in records]
             scale = 100 if name == "exact" else 1
             band(axes, [(step, scale * value) for step, value in values], label=label, **style)
-    upper, lower = both[0], both[-1]
+    upper, lower = column[0], column[-1]
     if bayes_floor is not None:
         label = f"Bayes predictor on the validation rows, {bayes_floor:.4f}"
         upper.axhline(bayes_floor, color=GREY, linestyle="--", label=label)
@@ -135,10 +140,10 @@ def chart(block: dict) -> "Figure":
             shares = np.array([group["values"][k] for group in groups], float)
             axes.bar(np.arange(len(groups)) + k * width, 100 * shares, width, color=color, label=name)
         middles = np.arange(len(groups)) + (len(styles) - 1) / 2 * width
-        size = 600 / max(75, sum(len(group["name"]) for group in groups))  # 8, or less so that no name hides another
+        size = 600 / max(75, sum(len(group["name"]) for group in groups))  # 8, or less where names would overlap
         axes.set_xticks(middles, [f"{group['name']}\n({group['note']})" for group in groups], fontsize=size)
         axes.set(xlabel=block["unit"])
-    if block.get("share", True):  # bars are shares
+    if block.get("share", True):  # bars are always shares
         _percent_axis(axes)
     legend(axes)
     return figure
@@ -160,7 +165,7 @@ def losses(curves: list[tuple[str, list[tuple]]]) -> "Figure":
 
 
 def words(names: list[str], place_V2: np.ndarray, shares: Sequence[float] | np.ndarray, marked: int = 0) -> "Figure":
-    """Draw words in a plane, the first `marked` of them in another colour. shares: of the variance, on either axis."""
+    """Draw words in a plane, the first `marked` of them in another colour; shares: of the variance, on both axes."""
     figure, (axes,) = panels("Vectors of words: the first two principal components", height=7.5)
     axes.grid(False)
     for k, (name, (x, y)) in enumerate(zip(names, place_V2, strict=True)):
@@ -173,7 +178,7 @@ def words(names: list[str], place_V2: np.ndarray, shares: Sequence[float] | np.n
 
 
 def panels(title: str, rows: int = 1, height: float = 3.8) -> tuple["Figure", np.ndarray]:
-    """Return a figure with a title, and its panels under each other."""
+    """Return (figure, array of its axes), with a title and the axes below each other; height in inches."""
     figure = blank(7.5, height)
     column = figure.subplots(rows, 1, sharex=True, squeeze=False)[:, 0]
     column[0].set_title(title, loc="left")
@@ -185,7 +190,7 @@ def panels(title: str, rows: int = 1, height: float = 3.8) -> tuple["Figure", np
 
 
 def band(axes: "Axes", points: list[tuple[int, np.ndarray]], color: str, **style: Any) -> None:
-    """Draw the median of the finite values at each step as a line, in a band from least to greatest."""
+    """Draw the median of the finite values of each step as a line, in a band from the least to the greatest."""
     finite = [(step, values[np.isfinite(values)]) for step, values in points if np.isfinite(values).any()]
     steps = [step for step, _ in finite]
     low, middle, high = ([value(values) for _, values in finite] for value in (np.min, np.median, np.max))
@@ -206,7 +211,7 @@ def _log_axis(axes: "Axes") -> None:
     axes.set_yscale("log")
     low, high = axes.get_ylim()
     decades = np.log10(high) - np.log10(low)  # a quotient can overflow
-    subs = (1, 1.5, 2, 3, 5, 7) if decades < 2 else (1, 3) if decades < 5 else (1,)  # so that no number hides another
+    subs = (1, 1.5, 2, 3, 5, 7) if decades < 2 else (1, 3) if decades < 5 else (1,)  # labels must not overlap
     axes.yaxis.set_major_locator(LogLocator(subs=subs))
     axes.yaxis.set_major_formatter("{x:g}")
     axes.minorticks_off()

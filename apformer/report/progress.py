@@ -1,4 +1,4 @@
-"""Progress bars. They show in a terminal and in a notebook, not in a file or a pipe."""
+"""Show progress bars, in a terminal and in a notebook but not in a file or a pipe."""
 
 import sys
 from collections.abc import Callable
@@ -10,10 +10,10 @@ COMPILING = "compiling, which takes about half a minute"
 
 
 def bar(*args: Any, disable: bool = False, **options: Any) -> tqdm:
-    """Return a tqdm bar on standard error, with the arguments of tqdm."""
-    # The standard error of a Jupyter kernel is no terminal, and still a person reads it.
-    seen = "ipykernel" in sys.modules or (sys.stderr is not None and sys.stderr.isatty())
-    return tqdm(*args, disable=disable or not seen, dynamic_ncols=True, **options)
+    """Return a tqdm bar on standard error; the arguments are those of tqdm."""
+    # The standard error of a Jupyter kernel is no terminal, but is shown to the user.
+    visible = "ipykernel" in sys.modules or (sys.stderr is not None and sys.stderr.isatty())
+    return tqdm(*args, disable=disable or not visible, dynamic_ncols=True, **options)
 
 
 def write(line: str) -> None:
@@ -22,7 +22,7 @@ def write(line: str) -> None:
 
 
 def reporter(bar: tqdm) -> Callable[[int, int], None]:
-    """Return a function (done, total) that moves a bar."""
+    """Return a function (done, total) that updates a bar."""
 
     def report(done: int, total: int) -> None:
         if bar.total != total:

@@ -1,4 +1,4 @@
-"""Tables: of a sweep, in Markdown, a row for each combination of flags; and of any result, for a terminal."""
+"""Write tables: of a sweep in Markdown, with a row for each combination of flags, and of a result for a terminal."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,8 +20,9 @@ def by_combination(members: list[dict]) -> list[tuple[Any, list[dict]]]:
 
 def _validation(records: list[dict]) -> dict[str, str]:
     """Return the cells of a combination: {heading: text}."""
-    found = [record["validation"] for record in records if not record["failed"]]
-    losses, exact = [each["loss"] for each in found], [each["exact"] for each in found if "exact" in each]
+    results = [record["validation"] for record in records if not record["failed"]]
+    losses = [result["loss"] for result in results]
+    exact = [result["exact"] for result in results if "exact" in result]
     return {"validation loss": mean_sd(losses, 4), "exact": mean_sd([100 * share for share in exact], 2)}
 
 
@@ -32,14 +33,14 @@ def sweep(
     caption: str = CAPTION,
     cells: Callable[[list[dict]], dict[str, str]] = _validation,
 ) -> str:
-    """Return the table of a sweep's records, a row a combination.
+    """Return the table of a sweep in Markdown, with a row for each combination.
 
     Args:
         members: Records of sweep.json.
-        name: Puts a combination in words.
+        name: Function of a combination that returns its name.
         command: Command line of the sweep.
-        caption: What the cells say.
-        cells: Function of the records of a combination to {heading: cell}, with the same headings for each.
+        caption: Caption of the table.
+        cells: Function of the records of a combination that returns {heading: cell}, with the same headings for all.
     """
     rows = []
     for combination, records in by_combination(members):
@@ -58,20 +59,20 @@ def sweep(
 
 
 def percent(share: float | None, decimals: int = 2, unit: str = " %") -> str:
-    """Return a share in percent. 100 means all, and anything less is at most 99.99. No share is a dash."""
+    """Return a share in percent, or - for None. Only a share of 1 is 100; others are rounded to at most 99.99."""
     if share is None:
         return "-"
     return f"{100 if share == 1 else min(100 * share, 100 - 10**-decimals):.{decimals}f}{unit}"
 
 
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a table for a terminal: the first column to the left, the rest to the right."""
+    """Return the lines of a table for a terminal; the first column is left-aligned, the others are right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["   ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
 
 
 def certificate(result: dict) -> str:
-    """Return a certificate for a terminal."""
+    """Return the text of a certificate for a terminal."""
     rows = [["", "contexts", "errors", "smallest margin"]]
     for name, part in result["parts"].items():
         rows.append([name, f"{part['contexts']:,}", f"{part['errors']:,}", _margin(part["smallest_margin"])])
@@ -91,7 +92,7 @@ def certificate(result: dict) -> str:
 
 
 def _verdict(result: dict) -> list[str]:
-    """Return what is proven in exact arithmetic and for float32, or what speaks against it."""
+    """Return the lines on what is proven in exact arithmetic and for float32, and why the rest is not."""
     if result["screened"]:
         return [result["claim"].replace("screened, and not proven", "SCREENED, NOT PROVEN")]
     if not result["theorem"]:
@@ -115,22 +116,22 @@ def _margin(margin: float | None) -> str:
 
 
 def _witnesses(result: dict) -> list[str]:
-    """Return a line that names the programs that computed the logits."""
+    """Return the lines that name the programs that computed the logits."""
     first, *others = result["witnesses"]
     return [
         f"computed by {first['witness']}",
-        *(f"{each['witness']}: logits at most {each['largest_gap']:.2g} apart" for each in others),
+        *(f"{other['witness']}: logits at most {other['largest_gap']:.2g} apart" for other in others),
     ]
 
 
 def _counter_example(context: dict) -> str:
-    """Return a wrong context in at most 100 characters."""
+    """Return a line on a context that is continued wrongly, of about 100 characters at most."""
     given = context["given"] if len(context["given"]) <= 40 else f"... {context['given'][-36:]}"
     return f"after {given!r}: {context['predicted'][:20]!r}, not {context['expected'][:20]!r}"
 
 
 def mean_sd(values: Sequence[float], decimals: int) -> str:
-    """Return mean ± standard deviation, of a single value the value, and - of none."""
+    """Return "mean ± standard deviation"; a single value alone; - if there is none."""
     if len(values) < 2:
         return f"{values[0]:.{decimals}f}" if values else "-"
     return f"{np.mean(values):.{decimals}f} ± {np.std(values, ddof=1):.{decimals}f}"

@@ -1,13 +1,13 @@
-"""The lines of metrics.jsonl, written for TensorBoard or Weights & Biases too, by their own libraries.
+"""Copy the lines of metrics.jsonl to TensorBoard or Weights & Biases, by their own libraries.
 
     runs/NAME/tensorboard/    event files: `tensorboard --logdir runs` shows them (pip install tensorboard)
-    runs/NAME/wandb/          what `wandb` keeps; with WANDB_MODE=offline it needs no network
+    runs/NAME/wandb/          files of `wandb`; with WANDB_MODE=offline it needs no network
 
-metrics.jsonl stays the source. `logged.json` in either folder says up to which step its lines were written. So a run
-that is resumed writes those that are missing, and none twice. Without the folder it writes all of them anew, which
-helps where a machine stopped at once: wandb 0.31 keeps up to 15 seconds of lines in memory.
+metrics.jsonl stays the source. `logged.json` in either folder holds the last step that was copied, so a resumed run
+copies only the missing lines. If the folder is removed, all lines are copied again. This helps after a machine has
+stopped suddenly: wandb 0.31 keeps up to 15 seconds of lines in memory.
 
-Nothing that goes wrong here stops a run.
+A failure here never stops a run.
 """
 
 import os
@@ -27,10 +27,10 @@ from apformer.report import progress
 
 
 def require(log_to: str) -> None:
-    """Check that the library of `--log_to` is installed.
+    """Require the library of `--log_to`.
 
     Raises:
-        UserError: Exit code USAGE, with the command that installs it.
+        UserError: Exit code USAGE, with the command that installs the library.
     """
     try:
         if log_to == "tensorboard":
@@ -43,20 +43,20 @@ def require(log_to: str) -> None:
 
 
 class Tracker:
-    """The log of one run. After the first failure, of which it prints a sentence, it writes nothing more."""
+    """The log of one run. After its first failure, which is printed, nothing more is written."""
 
     def __init__(self, log_to: str, path: Path, config: dict, read: Callable[[], Iterable[dict]]) -> None:
-        """Begin or go on, and write what is missing.
+        """Start or continue a log, and write the missing lines.
 
         Args:
             log_to: tensorboard or wandb.
             path: Directory of the run.
-            config: Settings, which wandb shows beside the run.
-            read: Function that returns the lines there are.
+            config: Settings of the run, which wandb shows.
+            read: Function that returns all lines of metrics.jsonl.
         """
         self.log_to, self.path, self.file, self.works = log_to, path, path / log_to / "logged.json", True
         self.end: Callable[[bool], Any] = lambda failed: None
-        with self._survived():
+        with self._catching():
             require(log_to)
             self.file.parent.mkdir(exist_ok=True)
             self.logged = read_logged(self.file) or {"step": 0, "id": uuid.uuid4().hex[:12]}
@@ -66,10 +66,10 @@ class Tracker:
                 self.write(record)
 
     def write(self, record: dict) -> None:
-        """Write a line of metrics.jsonl, unless one of its step or of a later one is written."""
+        """Write a line of metrics.jsonl, unless its step has been written."""
         if self.works and record["step"] > self.logged["step"]:
-            with self._survived():
-                # Noted before, so that a process that is killed between the two writes no step twice.
+            with self._catching():
+                # The step is recorded first: a process that is killed between the two must not write a line twice.
                 files.write_json(self.file, self.logged | {"step": record["step"]})
                 try:
                     self.log(record["step"], scalars(record))
@@ -79,51 +79,51 @@ class Tracker:
                 self.logged["step"] = record["step"]
 
     def close(self, failed: bool) -> None:
-        """End the log. failed: whether the run ended otherwise than at its last step."""
+        """Close the log; failed: whether the run ended before its last step."""
         if self.works:
-            with self._survived():
+            with self._catching():
                 self.end(failed)
 
     @contextmanager
-    def _survived(self) -> Iterator[None]:
+    def _catching(self) -> Iterator[None]:
         try:
             yield
         except Exception as error:
             self.works = False
             reason = next(iter(str(error).splitlines()), type(error).__name__)
-            then = f"the run goes on without it, and {typed('resume', self.path)} writes what is missing"
+            remedy = f"the run goes on without it, and {typed('resume', self.path)} writes what is missing"
             with suppress(OSError):
-                progress.write(f"--log_to {self.log_to} has failed ({reason}): {then}")
+                progress.write(f"--log_to {self.log_to} has failed ({reason}): {remedy}")
             with suppress(Exception):
                 self.end(True)
 
 
 def scalars(record: dict) -> dict[str, float]:
-    """Return the finite numbers of a line by name; a member of a population has its own, such as loss/3."""
-    found = {}
+    """Return {name: number} of the finite numbers of a line; members of a population have names such as loss/3."""
+    numbers = {}
     for name, values in files.plain(record).items():
         names = [f"{name}/{member}" for member in range(len(values))] if np.ndim(values) else [name]
-        found |= zip(names, np.ravel(values).tolist(), strict=True)
-    return {name: value for name, value in found.items() if value is not None and name != "step"}
+        numbers |= zip(names, np.ravel(values).tolist(), strict=True)
+    return {name: value for name, value in numbers.items() if value is not None and name != "step"}
 
 
 def read_logged(file: Path) -> dict | None:
-    """Return {"step", "id"}: the last step that was written, and wandb's name of the run; None without the file.
+    """Return {"step", "id"}, the last step written and wandb's id of the run; None if there is no file.
 
     Raises:
         UserError: Exit code CHECKPOINT, if the file is damaged.
     """
     if not file.exists():
         return None
-    found = files.read_json(file)
-    if not files.has(found, {"step": int, "id": str}) or re.fullmatch("[0-9a-f]{12}", found["id"]) is None:
+    logged = files.read_json(file)
+    if not files.has(logged, {"step": int, "id": str}) or re.fullmatch("[0-9a-f]{12}", logged["id"]) is None:
         raise UserError(f"{file} is damaged: remove {file.parent}, so that all is written anew", CHECKPOINT)
-    return {"step": found["step"], "id": found["id"]}
+    return {"step": logged["step"], "id": logged["id"]}
 
 
 def _tensorboard(folder: Path, logged: dict, config: dict) -> tuple[Callable, Callable]:
-    """Return log(step, scalars) and end(failed) of a new event file, beside those that there are."""
-    # tensorboardX's SummaryWriter writes in a thread, and waits without end for one that a full disk has killed.
+    """Return log(step, scalars) and end(failed) of a new event file in a folder."""
+    # SummaryWriter of tensorboardX writes in a thread, and waits for it forever if a full disk has killed it.
     from tensorboardX.event_file_writer import EventsWriter
     from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
     from tensorboardX.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
@@ -139,7 +139,7 @@ def _tensorboard(folder: Path, logged: dict, config: dict) -> tuple[Callable, Ca
 
 
 def _wandb(folder: Path, logged: dict, config: dict) -> tuple[Callable, Callable]:
-    """Return log(step, scalars) and end(failed) of a run of wandb: a new one, or the one that `logged` names."""
+    """Return log(step, scalars) and end(failed) of the wandb run with the id of `logged`, which may be new."""
     import wandb  # pyright: ignore[reportMissingImports]
 
     run = wandb.init(
@@ -149,6 +149,6 @@ def _wandb(folder: Path, logged: dict, config: dict) -> tuple[Callable, Callable
         dir=str(folder.parent),
         config=config,
         resume="allow",
-        settings=wandb.Settings(console="off", finish_timeout=60),  # seconds; what is not sent then stays on the disk
+        settings=wandb.Settings(console="off", finish_timeout=60),  # seconds; unsent lines stay on the disk
     )
     return lambda step, scalars: run.log(scalars, step=step), lambda failed: run.finish(exit_code=int(failed))

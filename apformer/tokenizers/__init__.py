@@ -1,1 +1,1 @@
-"""Text to tokens and back: a file a tokenizer."""
+"""Tokenizers, from a text to tokens and back."""

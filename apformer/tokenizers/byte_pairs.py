@@ -1,4 +1,4 @@
-"""Byte pair encoding in its readable form: count pairs, merge the most frequent, repeat.
+"""Byte pair encoding in plain Python: count pairs, merge the most frequent, repeat.
 
     tokenizer = byte_pairs.train("aaabdaaabac", 256 + 3)
     tokenizer.encode("aaabdaaabac")              # [258, 100, 258, 97, 99]
@@ -7,16 +7,16 @@
     tokenizer.save("toy.model")                  # byte_pairs.load("toy.model") reads it
 
 A text is cut into chunks (words with the space before them, numbers, marks), and each chunk is a row of bytes. Training
-merges, time after time, the pair of neighbouring tokens that occurs most often into one new token:
+repeatedly merges the most frequent pair of neighbouring tokens into a new token:
 
     pair* = argmax over (a, b) of  sum over chunks c of  count(c) * #{i : c_i = a, c_i+1 = b}
 
-Of pairs that occur equally often the one that the text has first is merged. Tokens 0 to 255 are the bytes themselves;
-token 256 + i is what merge i makes. Encoding replays the merges in their order. Every text is some row of bytes, so
-nothing is unknown and `decode` inverts `encode`. Ids, merges and files are those of `minbpe`.
+Ties go to the pair that occurs first in the text. Tokens 0 to 255 are the bytes; token 256 + i is the result of
+merge i. Encoding replays the merges in their order. Every text is a row of bytes, so no text is unknown, and `decode`
+inverts `encode`. Ids, merges and files are those of `minbpe`.
 
 Merging pairs of symbols within words: Sennrich, Haddow and Birch (2016), arXiv 1508.07909. Bytes as the symbols: GPT-2
-(Radford et al., 2019). This file is for reading; in use the `tokenizers` library does the same, see `text.BytePairs`.
+(Radford et al., 2019). This file is for readers; models use the `tokenizers` library instead, see `text.BytePairs`.
 """
 
 import re
@@ -32,33 +32,33 @@ from apformer.files import read_text, write_text
 from apformer.tokenizers.chunks import GPT4_PATTERN, refuse_special, split
 
 Pair = tuple[int, int]
-VERSION = "minbpe v1"  # the first line of a file
-LONGEST = 2**24  # bytes of all tokens of a file together: each merge can double the length of a token
+VERSION = "minbpe v1"  # first line of a file
+LONGEST = 2**24  # total bytes of the tokens of a file; the length of a token can double with each merge
 
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """Byte pairs: the pairs of tokens to merge, the first merge first."""
+    """A tokenizer by byte pairs: the pairs of tokens to merge, in the order of training."""
 
     merges: tuple[Pair, ...] = ()
     pattern: str = GPT4_PATTERN
-    """How a text is cut into chunks; "" leaves it whole."""
+    """Regular expression that cuts a text into chunks; "" does not cut it."""
     special_tokens: Mapping[str, int] = field(default_factory=dict)
-    """The id of each; such as {"<|endoftext|>": 100257}."""
+    """Ids of special tokens, such as {"<|endoftext|>": 100257}."""
 
     @cached_property
     def vocab(self) -> dict[int, bytes]:
-        """Bytes of every token."""
+        """The bytes of every token."""
         bytes_of = {byte: bytes([byte]) for byte in range(256)}
         for i, (left, right) in enumerate(self.merges):
             bytes_of[256 + i] = bytes_of[left] + bytes_of[right]
         return bytes_of | {token: name.encode("utf-8") for name, token in self.special_tokens.items()}
 
     def encode(self, text: str, allowed_special: str | Collection[str] = ()) -> list[int]:
-        """Return the tokens of a text: in every chunk the earliest merge that applies, until none does.
+        """Return the tokens of a text. In every chunk the earliest merge that applies is made, until none does.
 
-        allowed_special: "all", or the names of special tokens that are read as such. Raises UserError (exit DATA) that
-        names another one in the text, or a lone surrogate.
+        allowed_special: names of special tokens that are encoded as such, or "all". Raises UserError (exit DATA) that
+        names any other special token in the text, or a lone surrogate.
         """
         refuse_special(text, self.special_tokens, allowed_special)
         names = sorted(self.special_tokens, key=len, reverse=True)
@@ -69,16 +69,16 @@ class Tokenizer:
                 row.append(self.special_tokens[part])
             else:
                 for chunk in split(part, self.pattern):
-                    *_, tokens = merging(list(chunk.encode("utf-8")), self._made)
+                    *_, tokens = merge_steps(list(chunk.encode("utf-8")), self._merge_of)
                     row += tokens
         return row
 
     @cached_property
-    def _made(self) -> dict[Pair, tuple[int, int]]:
+    def _merge_of(self) -> dict[Pair, tuple[int, int]]:
         return {pair: (i, 256 + i) for i, pair in enumerate(self.merges)}
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """Return the text of tokens, U+FFFD for bytes that are no UTF-8. Raises UserError (exit DATA) for other ids."""
+        """Return the text of tokens, with U+FFFD for invalid UTF-8. Raises UserError (exit DATA) for unknown ids."""
         tokens = list(tokens)
         for position, token in enumerate(tokens, 1):
             if token not in self.vocab:
@@ -93,7 +93,7 @@ class Tokenizer:
 
 
 def train(text: str, vocab_size: int, pattern: str = GPT4_PATTERN) -> Tokenizer:
-    """Learn vocab_size - 256 merges from a text, fewer if every chunk has become one token before that.
+    """Learn vocab_size - 256 merges from a text, or fewer if every chunk is one token before that.
 
     Raises UserError: USAGE if vocab_size is under 256, DATA for a lone surrogate.
     """
@@ -102,14 +102,14 @@ def train(text: str, vocab_size: int, pattern: str = GPT4_PATTERN) -> Tokenizer:
     chunks = [(list(chunk.encode("utf-8")), count) for chunk, count in Counter(split(text, pattern)).items()]
     merges = []
     while len(merges) < vocab_size - 256 and (counts := count_pairs(chunks)):
-        best = max(counts, key=counts.__getitem__)  # of several the first that was counted
+        best = max(counts, key=counts.__getitem__)  # of equal counts, the first pair
         chunks = [(merge(tokens, best, 256 + len(merges)), count) for tokens, count in chunks]
         merges.append(best)
     return Tokenizer(tuple(merges), pattern)
 
 
 def count_pairs(chunks: Iterable[tuple[list[int], int]]) -> Counter:
-    """Count each pair of neighbours in chunks, each of which stands `count` times in the text."""
+    """Count the pairs of neighbours in chunks; chunks: (tokens of a chunk, its count in the text)."""
     counts = Counter()
     for tokens, count in chunks:
         for pair in pairwise(tokens):
@@ -117,25 +117,25 @@ def count_pairs(chunks: Iterable[tuple[list[int], int]]) -> Counter:
     return counts
 
 
-def merging(tokens: list[int], made: Mapping[Pair, tuple[int, int]]) -> Iterator[list[int]]:
-    """Yield a row of tokens, and the row after each merge, the earliest that applies first.
+def merge_steps(tokens: list[int], merge_of: Mapping[Pair, tuple[int, int]]) -> Iterator[list[int]]:
+    """Yield a row of tokens, and the row after each merge; the earliest merge that applies is made first.
 
-    made: the number of the merge of each pair, and the token that it makes.
+    merge_of: {pair: (number of its merge, new token)}.
     """
     yield tokens
-    while known := [pair for pair in pairwise(tokens) if pair in made]:
-        first = min(known, key=made.__getitem__)
-        tokens = merge(tokens, first, made[first][1])
+    while candidates := [pair for pair in pairwise(tokens) if pair in merge_of]:
+        first = min(candidates, key=merge_of.__getitem__)
+        tokens = merge(tokens, first, merge_of[first][1])
         yield tokens
 
 
 def merge(tokens: list[int], pair: Pair, new: int) -> list[int]:
-    """Put `new` in the place of each `pair`, from left to right: of a a a the first two."""
+    """Replace each `pair` by `new`, from left to right: in a a a the first two are merged."""
     merged, i = [], 0
     while i < len(tokens):
-        found = (*tokens[i : i + 2],) == pair
-        merged.append(new if found else tokens[i])
-        i += 2 if found else 1
+        is_pair = (*tokens[i : i + 2],) == pair
+        merged.append(new if is_pair else tokens[i])
+        i += 2 if is_pair else 1
     return merged
 
 
@@ -145,7 +145,7 @@ def load(path: str | Path) -> Tokenizer:
 
 
 def parse(text: str, path: str | Path) -> Tokenizer:
-    """Return the tokenizer of the text of such a file; path: what to call it. Raises as `load`."""
+    """Return the tokenizer of the text of such a file; path: its name in messages. Raises as `load`."""
     lines = text.removesuffix("\n").split("\n")
     number, special, merges, lengths, total = 1, {}, [], [1] * 256, 256
     try:

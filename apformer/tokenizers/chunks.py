@@ -1,10 +1,11 @@
-r"""Cut a text before any byte is merged: special tokens, and chunks by a pattern.
+r"""Cut a text into special tokens and chunks, before byte pairs are merged.
 
 A pattern cuts a text into words with the space before them, numbers and marks. No merge crosses from one chunk to the
-next. GPT-2's pattern takes a number whole, and contractions in small letters alone. GPT-4's, that of cl100k_base in
-`tiktoken`, takes three digits at a time, contractions in any case, and the line ends after a mark.
+next. With GPT-2's pattern a number is one chunk, and only contractions in lower case are cut off. With GPT-4's (that of
+cl100k_base in `tiktoken`) numbers are cut into groups of three digits, contractions may be in any case, and a mark
+includes the line ends after it.
 
-A special token, such as <|endoftext|>, is not a piece of a text but a sign for the model.
+A special token, such as <|endoftext|>, is not part of a text but a sign for the model.
 """
 
 from collections.abc import Collection, Iterable
@@ -21,18 +22,18 @@ GPT4_PATTERN = "|".join(
         r"[^\r\n\p{L}\p{N}]?\p{L}+",  # a word, and the space or mark before it
         r"\p{N}{1,3}",  # a number, three digits at a time
         r" ?[^\s\p{L}\p{N}]+[\r\n]*",  # marks, the space before them, the line ends after them
-        r"\s*[\r\n]+",  # blank up to the last line end
+        r"\s*[\r\n]+",  # white space up to the last line end
         r"\s+(?!\S)",  # spaces, all but the one that belongs to the word after them
         r"\s+",
     ]
 )
 _PRINTING = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-# The byte of each token below 256, in the vocabularies of GPT-2 and GPT-4: those that print come first.
+# The byte of each token below 256 in the vocabularies of GPT-2 and GPT-4: printing characters come first.
 BYTES = (*_PRINTING, *sorted(set(range(256)) - set(_PRINTING)))
 
 
 def library() -> ModuleType:
-    """Return the `tokenizers` package. Raises UserError (exit USAGE) where it is not installed."""
+    """Import the `tokenizers` package. Raises UserError (exit USAGE) if it is not installed."""
     try:
         import tokenizers
     except ImportError:
@@ -41,7 +42,7 @@ def library() -> ModuleType:
 
 
 def split(text: str, pattern: str = GPT4_PATTERN) -> list[str]:
-    """Return the chunks of a text; joined they are the text. Without a pattern, "", all of it is one chunk.
+    """Return the chunks of a text, which make up the text. With the pattern "" the text is one chunk.
 
     Raises UserError (exit DATA) that names a lone surrogate.
     """
@@ -59,8 +60,8 @@ def _by_pattern(tokenizers: ModuleType, pattern: str) -> Any:  # Python's own `r
 def refuse_special(text: str, names: Iterable[str], allowed: str | Collection[str]) -> None:
     """Raise UserError (exit DATA) if a text spells one of the special tokens `names` that is not allowed.
 
-    allowed: "all", or the names of those that are, as in `tiktoken`. Otherwise whoever writes a part of a text could
-    end it.
+    allowed: "all", or names of special tokens, as in `tiktoken`. Without this check, the author of a part of a text
+    could end the text.
     """
     refused = [name for name in names if allowed != "all" and name not in allowed and name in text]
     if refused:
@@ -71,7 +72,7 @@ def refuse_special(text: str, names: Iterable[str], allowed: str | Collection[st
 
 
 def refuse_surrogates(text: str) -> None:
-    """Raise UserError (exit DATA) that names a character which is half of one."""
+    """Raise UserError (exit DATA) that names the first lone surrogate in a text."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:

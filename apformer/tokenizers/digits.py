@@ -1,6 +1,6 @@
-"""Characters to tokens and back: the digits 0-9 are tokens 0-9, the space is token 10.
+"""Encode digits and spaces: the digits 0-9 are tokens 0-9, the space is token 10.
 
-The vocabulary is the JSON file beside this one. `encode` and `decode` are exact inverses, each one look-up in a table.
+The vocabulary is vocabulary.json. `encode` and `decode` are exact inverses, each a look-up in a table.
 """
 
 import json
@@ -40,30 +40,30 @@ def decode(tokens_T: Tokens) -> str:
 
     Raises UserError (exit DATA) that names the first id outside the vocabulary.
     """
-    return _CODE_OF[inside(tokens_T, len(VOCABULARY))].tobytes().decode("utf-32-le")
+    return _CODE_OF[require_known(tokens_T, len(VOCABULARY))].tobytes().decode("utf-32-le")
 
 
 def codes(text: str) -> np.ndarray:
-    """Return the code points of a text; an undecodable byte of the command line is a lone surrogate."""
+    """Return the code points of a text, uint32; an undecodable byte of the command line is a lone surrogate."""
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
 
 
 def refuse_unknown(text: str, unknown_T: np.ndarray, remedy: str) -> None:
-    """Raise UserError (exit DATA) that names the first character which is unknown."""
+    """Raise UserError (exit DATA) that names the first unknown character, if there is one."""
     if unknown_T.any():
         position = int(np.argmax(unknown_T))
         fault = f"character {position + 1} is {ascii(text[position])}, which the vocabulary lacks"
         raise UserError(f"{fault}; {remedy}", DATA)
 
 
-def inside(tokens_T: Tokens, vocab_size: int) -> np.ndarray:
+def require_known(tokens_T: Tokens, vocab_size: int) -> np.ndarray:
     """Return the tokens as an array. Raises UserError (exit DATA) that names the first id outside the vocabulary."""
     tokens_T = np.asarray(tokens_T)
     if not tokens_T.size:
         return np.zeros(0, np.int32)
-    outside_T = (tokens_T < 0) | (tokens_T >= vocab_size)
-    if outside_T.any():
-        position = int(np.argmax(outside_T))
+    unknown_T = (tokens_T < 0) | (tokens_T >= vocab_size)
+    if unknown_T.any():
+        position = int(np.argmax(unknown_T))
         fault = f"token {position + 1} is {tokens_T[position]}, which the vocabulary lacks"
         raise UserError(f"{fault}; ids run from 0 to {vocab_size - 1}", DATA)
     return tokens_T

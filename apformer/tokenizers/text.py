@@ -1,13 +1,13 @@
-"""Text to tokens and back: the characters of a text, or byte pairs (`byte_pairs` says what those are).
+"""Encode texts by characters, or by byte pairs (see `byte_pairs`).
 
     encode(text, allowed_special=()) -> tokens_T, int32    decode(tokens_T) -> text    vocab_size    special_tokens
 
-Both tokenizers have these names, and decode(encode(text)) is the text: of characters for every text of the vocabulary,
-of byte pairs for every text there is. Byte pairs are trained and run by the `tokenizers` library.
+Both tokenizers have these names, and decode(encode(text)) is the text: for characters if the vocabulary has all of
+them, for byte pairs always. Byte pairs are trained and run by the `tokenizers` library.
 
-A special token, such as GPT-2's <|endoftext|>, is not a piece of a text but a sign for the model. A text that spells
-one is refused unless `allowed_special` names it or is "all", as in `tiktoken`: whoever writes a part of a text could
-otherwise end it. `with_end` sees to it that there is one for the end of a text.
+A special token, such as GPT-2's <|endoftext|>, is not part of a text but a sign for the model. A text that spells one
+is refused unless `allowed_special` names it or is "all", as in `tiktoken`: otherwise the author of a part of a text
+could end the text. `with_end` adds a special token for the end of a text if there is none.
 """
 
 import json
@@ -21,18 +21,18 @@ import numpy as np
 
 from apformer.errors import DATA, UserError
 from apformer.tokenizers.chunks import BYTES, GPT2_PATTERN, GPT4_PATTERN, library, refuse_special, refuse_surrogates
-from apformer.tokenizers.digits import Tokens, codes, inside, refuse_unknown
+from apformer.tokenizers.digits import Tokens, codes, refuse_unknown, require_known
 
-_BLOCK = 1 << 18  # characters handed to the library at a time: it holds some 200 bytes for each
-_END = "<|endoftext|>"  # of a text, in byte pairs
-_END_CHARACTER = chr(0x10FFFF)  # the same in characters: the last code point, which Unicode keeps out of all texts
+_BLOCK = 1 << 18  # characters given to the library at a time, since it needs some 200 bytes of memory for each
+_END = "<|endoftext|>"  # the end of a text in byte pairs
+_END_CHARACTER = chr(0x10FFFF)  # the end of a text in characters: the last code point, which no text may contain
 _LONG = re.compile(r"(\S{256})(?=\S)")
 _LINE_END = re.compile(r"(?<=[^\W_])(?=[\r\n])")
 
 
 @dataclass(frozen=True)
 class Characters:
-    """A token for each character of `characters`, which are in the order of their code points."""
+    """A tokenizer with a token for each of its characters, which are in the order of their code points."""
 
     characters: str
 
@@ -48,16 +48,16 @@ class Characters:
         return frozenset({self.vocab_size - 1} if self.characters.endswith(_END_CHARACTER) else ())
 
     def with_rows(self, rows: int) -> "Characters | None":
-        """Return the tokenizer for a model of so many rows, or None."""
+        """Return the tokenizer for a model with this number of rows; None if they do not match."""
         return self if rows == self.vocab_size else None
 
     def with_end(self) -> tuple["Characters", int]:
-        """Return (the tokenizer with a token for the end of a text, its id): the last, made if there is none."""
+        """Return (tokenizer with a token for the end of a text, its id), the last one; it is added if there is none."""
         characters = self.characters.removesuffix(_END_CHARACTER) + _END_CHARACTER
         return Characters(characters), len(characters) - 1
 
     def encode(self, text: str, *, allowed_special: str | Collection[str] = ()) -> np.ndarray:
-        """Return tokens_T, int32. Raises UserError (exit DATA) that names the first character which is unknown."""
+        """Return tokens_T, int32. Raises UserError (exit DATA) that names the first unknown character."""
         refuse_special(text, _END_CHARACTER if self.special_tokens else (), allowed_special)
         codes_V, codes_T = codes(self.characters), codes(text)
         tokens_T = np.minimum(np.searchsorted(codes_V, codes_T), self.vocab_size - 1).astype(np.int32)
@@ -67,7 +67,7 @@ class Characters:
 
     def decode(self, tokens_T: Tokens) -> str:
         """Return the text of tokens. Raises UserError (exit DATA) that names the first id outside the vocabulary."""
-        return codes(self.characters)[inside(tokens_T, self.vocab_size)].tobytes().decode("utf-32-le")
+        return codes(self.characters)[require_known(tokens_T, self.vocab_size)].tobytes().decode("utf-32-le")
 
     def bytes_of(self, token: int) -> bytes:
         """Return the UTF-8 of one token. Raises as `decode` does."""
@@ -80,9 +80,9 @@ class Characters:
 
 @dataclass(frozen=True)
 class BytePairs:
-    """A byte-level `tokenizers.Tokenizer`, as `train_byte_pairs` and `pretrained.load` make it.
+    """A tokenizer by byte pairs: a byte-level `tokenizers.Tokenizer` of `train_byte_pairs` or `pretrained.load`.
 
-    rows: the number of tokens that a model has rows for; None for all.
+    rows: number of tokens that have a row in the embedding table of a model; None for all.
     """
 
     tokenizer: Any
@@ -97,12 +97,15 @@ class BytePairs:
     @property
     def special_tokens(self) -> frozenset[int]:
         """Ids of special tokens."""
-        return frozenset(token for token, what in self._added.items() if what.special)
+        return frozenset(token for token, added in self._added.items() if added.special)
 
     def with_rows(self, rows: int) -> "BytePairs | None":
-        """Return the tokenizer for a model of so many rows, or None; only added tokens may be without one."""
-        own = max({*range(self.vocab_size)} - self._added.keys(), default=-1) + 1
-        return BytePairs(self.tokenizer, rows) if own <= rows <= 2 * self.vocab_size else None
+        """Return the tokenizer for a model with this number of rows; only added tokens may have no row.
+
+        None if other tokens have no row, or if more than half of the rows have no token.
+        """
+        least = max({*range(self.vocab_size)} - self._added.keys(), default=-1) + 1
+        return BytePairs(self.tokenizer, rows) if least <= rows <= 2 * self.vocab_size else None
 
     @cached_property
     def _added(self) -> dict[int, Any]:
@@ -110,46 +113,46 @@ class BytePairs:
 
     @cached_property
     def _bytes(self) -> list[bytes]:
-        """The bytes of each token; what was added to a vocabulary is written as it is, and not in letters for bytes."""
-        byte_of, written = byte_of_letter(), []
+        """The bytes of each token. The name of a token has letters for bytes, unless the token was added."""
+        byte_of, pieces = byte_of_letter(), []
         for token, name in enumerate(map(self.tokenizer.id_to_token, range(self.vocab_size))):
             in_letters = token not in self._added and byte_of.keys() >= {*name}
-            written.append(bytes(map(byte_of.__getitem__, name)) if in_letters else name.encode("utf-8"))
-        return written
+            pieces.append(bytes(map(byte_of.__getitem__, name)) if in_letters else name.encode("utf-8"))
+        return pieces
 
     def with_end(self) -> tuple["BytePairs", int]:
-        """Return (the tokenizer with a token for the end of a text, its id): <|endoftext|>, made if there is none."""
+        """Return (tokenizer with the token <|endoftext|>, its id); the token is added if there is none."""
         tokenizer = library().Tokenizer.from_str(self.tokenizer.to_str())
-        tokenizer.add_special_tokens([_END])  # which changes nothing where it is one
+        tokenizer.add_special_tokens([_END])  # no change if it is one
         return BytePairs(tokenizer), tokenizer.token_to_id(_END)
 
     def encode(self, text: str, *, allowed_special: str | Collection[str] = ()) -> np.ndarray:
         """Return tokens_T, int32.
 
-        Raises UserError (exit DATA) for a lone surrogate, a special token not allowed, a token without a row, and an
-        added token that takes the spaces beside it, so that the text would not come back.
+        Raises UserError (exit DATA) for a lone surrogate, a special token that is not allowed, a token without a row,
+        and an added token that includes the spaces beside it, so that decoding would not return the text.
         """
         refuse_special(text, map(self.tokenizer.id_to_token, sorted(self.special_tokens)), allowed_special)
         blocks = [self.tokenizer.encode(block, add_special_tokens=False).ids for block in _blocks(text)]
         tokens_T = np.concatenate([np.array(block, np.int32) for block in [[], *blocks]])
         for token in sorted(self._added.keys() & {*tokens_T.tolist()}):
-            what = self._added[token]
+            added = self._added[token]
             if token >= (self.rows or self.vocab_size):
-                unknown = f"the model has {self.rows:,} rows, none for the token {what.content}, id {token:,}"
-                raise UserError(f"{unknown}: remove it from the text", DATA)
-            if (what.lstrip or what.rstrip) and self.decode(tokens_T) != text:
-                lost = f"the token {what.content} takes the spaces beside it, and the text does not come back"
-                raise UserError(f"{lost}: remove them, or set its lstrip and rstrip to false in the tokenizer", DATA)
+                fault = f"the model has {self.rows:,} rows, none for the token {added.content}, id {token:,}"
+                raise UserError(f"{fault}: remove it from the text", DATA)
+            if (added.lstrip or added.rstrip) and self.decode(tokens_T) != text:
+                fault = f"the token {added.content} takes the spaces beside it, and the text does not come back"
+                raise UserError(f"{fault}: remove them, or set its lstrip and rstrip to false in the tokenizer", DATA)
         return tokens_T
 
     def decode(self, tokens_T: Tokens) -> str:
-        """Return the text of tokens, U+FFFD for bytes that are no UTF-8. Raises UserError (exit DATA) as Characters."""
-        tokens = inside(tokens_T, self.vocab_size).tolist()
+        """Return the text of tokens, with U+FFFD for invalid UTF-8. Raises UserError (exit DATA) as Characters does."""
+        tokens = require_known(tokens_T, self.vocab_size).tolist()
         return b"".join(map(self._bytes.__getitem__, tokens)).decode("utf-8", "replace")
 
     def bytes_of(self, token: int) -> bytes:
         """Return the bytes of one token, perhaps a part of a character. Raises as `decode` does."""
-        return self._bytes[int(inside([token], self.vocab_size)[0])]
+        return self._bytes[int(require_known([token], self.vocab_size)[0])]
 
     def to_json(self) -> str:
         """Return the text of a `tokenizer.json`, which `pretrained.load` and the HuggingFace libraries read."""
@@ -157,13 +160,13 @@ class BytePairs:
 
 
 def train_characters(text: str) -> Characters:
-    """Take the characters of a text. Raises UserError (exit DATA) where it is empty or holds a lone surrogate."""
+    """Make a tokenizer of the characters of a text. Raises UserError (exit DATA) for no text, or a lone surrogate."""
     _refuse_no_text(text)
     return Characters("".join(sorted(set(text))))
 
 
 def train_byte_pairs(text: str, vocab_size: int) -> BytePairs:
-    """Learn byte pairs from a text, by GPT-4's pattern; fewer than `vocab_size` where it is too short for as many.
+    """Learn byte pairs from a text, with GPT-4's pattern; fewer than `vocab_size` tokens if the text is too short.
 
     Raises UserError: USAGE if vocab_size is under 256 or the text extra is missing, DATA as `train_characters`.
     """
@@ -174,9 +177,9 @@ def train_byte_pairs(text: str, vocab_size: int) -> BytePairs:
 
 
 def train_byte_pairs_on(texts: Iterable[str], vocab_size: int) -> BytePairs:
-    """Learn byte pairs from texts that come one after the other, of which only one is in memory at a time.
+    """Learn byte pairs from an iterable of texts, of which one at a time is in memory.
 
-    What has no blank in it is cut every _LONG characters: learning takes the square of the length of a word.
+    Longer words are cut every 256 characters: the time of learning grows with the square of the length of a word.
     """
     tokenizers = library()
     tokenizer = byte_level(tokenizers.models.BPE(), GPT4_PATTERN)
@@ -188,7 +191,7 @@ def train_byte_pairs_on(texts: Iterable[str], vocab_size: int) -> BytePairs:
 
 
 def byte_level(model: Any, pattern: str) -> Any:
-    """Return the library's tokenizer of a model of byte pairs, which cuts a text by a pattern."""
+    """Return the library's tokenizer with a model of byte pairs and a pattern that cuts texts."""
     tokenizers = library()
     tokenizer = tokenizers.Tokenizer(model)
     tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizer(pattern), tokenizers.decoders.ByteLevel()
@@ -196,54 +199,55 @@ def byte_level(model: Any, pattern: str) -> Any:
 
 
 def pre_tokenizer(pattern: str) -> Any:
-    """Return the library's way from a text to chunks of bytes, written as letters."""
-    chunks, regex = library().pre_tokenizers, library().Regex
+    """Return the library's pre-tokenizer, which cuts a text into chunks of bytes, written as letters."""
+    classes, regex = library().pre_tokenizers, library().Regex
     if pattern == GPT2_PATTERN:
-        return chunks.ByteLevel(add_prefix_space=False, use_regex=True)
-    to_bytes = chunks.ByteLevel(add_prefix_space=False, use_regex=False)
-    return chunks.Sequence([chunks.Split(regex(pattern), "isolated"), to_bytes]) if pattern else to_bytes
+        return classes.ByteLevel(add_prefix_space=False, use_regex=True)
+    to_bytes = classes.ByteLevel(add_prefix_space=False, use_regex=False)
+    return classes.Sequence([classes.Split(regex(pattern), "isolated"), to_bytes]) if pattern else to_bytes
 
 
 def pieces(parts: Iterable[str], least: int = 1 << 22) -> Iterator[str]:
-    """Yield a long text, which comes in parts, in pieces of at least `least` characters, with the tokens of the whole.
+    """Cut a long text, given in parts, into pieces of about `least` characters that have the tokens of the whole text.
 
-    Pieces end where `encode` may cut, at a line end. Where there is none, a piece ends anywhere.
+    A piece ends at a line end, where `encode` may cut. If there is none, it ends anywhere.
     """
-    held = ""
+    rest = ""
     for part in parts:
-        held += part
-        if len(held) >= least:
-            end = len(held)
-            for cut in _LINE_END.finditer(held, len(held) // 2):
+        rest += part
+        if len(rest) >= least:
+            end = len(rest)
+            for cut in _LINE_END.finditer(rest, len(rest) // 2):
                 end = cut.start()
-            yield held[:end]
-            held = held[end:]
-    if held:
-        yield held
+            yield rest[:end]
+            rest = rest[end:]
+    if rest:
+        yield rest
 
 
 def for_model(tokenizer: Characters | BytePairs, rows: int, model: str) -> Characters | BytePairs:
-    """Return the tokenizer for a model, which is called `model`, with a vocabulary of so many rows.
+    """Return the tokenizer for a model with this number of rows in its embedding table; model: its name in messages.
 
-    Of byte pairs a model may have up to as many rows more than there are tokens, and added tokens may be without a row,
-    as of a model that was not resized: a text with one of those is refused when it is encoded.
+    With byte pairs, up to half of the rows may have no token. Added tokens may have no row, if the model was not
+    resized: a text with one of them is refused when it is encoded.
 
-    Raises UserError (exit DATA) if the vocabularies cannot be of one model.
+    Raises UserError (exit DATA) if the sizes of model and tokenizer do not fit.
     """
-    if (found := tokenizer.with_rows(rows)) is None:
+    fitted = tokenizer.with_rows(rows)
+    if fitted is None:
         sizes = f"{model} has a vocabulary of {rows:,} tokens and the tokenizer one of {tokenizer.vocab_size:,}"
         raise UserError(f"{sizes}: give the tokenizer that the model was trained with", DATA)
-    return found
+    return fitted
 
 
 @cache
 def byte_of_letter() -> dict[str, int]:
-    """Return the byte that each letter of the library stands for: `BYTES`, in the order of code points."""
+    """Return {letter: byte} of the letters by which the library writes bytes: `BYTES` in the order of code points."""
     return dict(zip(sorted(library().pre_tokenizers.ByteLevel.alphabet()), BYTES, strict=True))
 
 
 def _blocks(text: str) -> Iterator[str]:
-    """Yield a text in parts, cut between a letter or digit and a line end, which no pattern of the GPT family joins."""
+    """Cut a text into blocks between a letter or digit and a line end, which no pattern of the GPT family joins."""
     refuse_surrogates(text)
     start = 0
     while start < len(text):

@@ -68,7 +68,7 @@ def _of_runs(folder):
     sound = _as(selection.sealed(selection.Facts(1, [0.5], False, {"w": "float32[2]"}, {}, "0" * 64)))
     state = check.TALLY | {"slices": 1, "contexts": 5}
     identity = {"step": 1, "member": 0, "parameters_sha256": "0", "judge": "numpy"}
-    partial = check.sealed({"identity": identity, "tally": state, "seconds": 1.5})
+    partial = check.with_digest({"identity": identity, "tally": state, "seconds": 1.5})
     proof = {"format": FORMAT, "certified": True, "claim": "all", "contexts": 9, "errors": 0, "smallest_margin": 1.0}
     proof |= {"step": 0, "member": 0, "parameters_sha256": "0", "parts": {}}
     judged = (run / "evaluation.json").read_bytes()

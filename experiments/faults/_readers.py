@@ -92,7 +92,7 @@ def sealed_anew(path):
 
 
 def partial(path, identity):
-    kept = check.resumed(path, identity)
+    kept = check.load_partial(path, identity)
     assert not kept or kept["seconds"] == 1.5
 
 
@@ -137,7 +137,7 @@ def gpt2_file(path):
     gpt2.load(path.parent)
 
 
-INDEX = f"{model_folder.WHOLE}.index.json"
+INDEX = f"{model_folder.WEIGHTS}.index.json"
 
 
 def in_shards(folder, out):
@@ -146,7 +146,7 @@ def in_shards(folder, out):
 
     out.mkdir()
     shutil.copy(folder / "config.json", out)
-    tensors = load_file(folder / model_folder.WHOLE)
+    tensors = load_file(folder / model_folder.WEIGHTS)
     shard_of = {name: f"{number % 2}.safetensors" for number, name in enumerate(tensors)}
     for shard in {*shard_of.values()}:
         save_file({name: tensor for name, tensor in tensors.items() if shard_of[name] == shard}, out / shard)
@@ -161,7 +161,7 @@ def renamed(folder):
     """The bytes of the weights of a GPT-2 folder, with a prefix before each name."""
     from safetensors.numpy import load_file, save
 
-    tensors = load_file(folder / model_folder.WHOLE)
+    tensors = load_file(folder / model_folder.WEIGHTS)
     return [save({prefix + name: tensor for name, tensor in tensors.items()}) for prefix in PREFIXES]
 
 

@@ -146,7 +146,7 @@ def certificate(params: dict, settings: Settings) -> dict:
     for tally in certification.screen(case, model):
         if tally["errors"]:
             break
-    proof = case.why is None and not tally["errors"]
+    proof = case.fault is None and not tally["errors"]
     if proof:
         *_, tally = certification.prove(case)
     result = certification.conclude(case, tally, proof)

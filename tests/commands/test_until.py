@@ -143,7 +143,7 @@ def test_too_many_contexts_are_asked_once(exact, tmp_path, monkeypatch):
     assert asked == [{"step": 2, "hasty": True}, {}]  # and at the end
 
 
-@pytest.mark.parametrize(("screened", "judge"), [(0, (certificate, "screened")), (2**20, (check, "judged"))])
+@pytest.mark.parametrize(("screened", "judge"), [(0, (certificate, "screen_slice")), (2**20, (check, "prove_slice"))])
 def test_in_haste_errors_end_it_and_contexts_are_named(tmp_path, monkeypatch, screened, judge):
     settings, path = kept(tmp_path / "run", sign=-1)
     monkeypatch.setattr(rows, "SLICE", 600)
@@ -159,13 +159,13 @@ def test_in_haste_errors_end_it_and_contexts_are_named(tmp_path, monkeypatch, sc
 @pytest.mark.parametrize("screened", [0, 2**20])
 def test_a_margin_that_numpy_does_not_prove_is_no_certificate_and_leaves_nothing(tmp_path, monkeypatch, screened):
     """Neither after a screening, of which the smallest margins are proven first, nor without one."""
-    right = check.rounding.judge
+    right = check.rounding.bounded_logits
 
     def judge(codes, *args):
         logits, ratio = right(codes, *args)
         return logits, np.minimum(ratio, 0.5)
 
-    monkeypatch.setattr(check.rounding, "judge", judge)
+    monkeypatch.setattr(check.rounding, "bounded_logits", judge)
     monkeypatch.setattr(certify, "SCREENED", screened)
     settings, path = kept(tmp_path / "run")
     found = certify.certify_run(path, settings, hasty=True)

@@ -75,7 +75,7 @@ def test_a_config_that_is_not_followed_is_refused(folder, params, changes, patte
 @pytest.mark.parametrize(
     ("name", "tensor", "pattern"),
     [
-        (A, None, "h.1.attn.c_attn.lora_B.weight, which with no other adapts a matrix of this model"),
+        (A, None, "h.1.attn.c_attn.lora_B.weight, which has no partner or adapts no matrix of this model"),
         (B, np.zeros((5, 6), np.float32), r"lora_B.weight is F32 \(5, 6\), and .* shape \(18, 6\)"),
         (A, np.full((6, 6), np.nan, np.float32), "lora_A.weight holds numbers that are not finite"),
         (
@@ -84,7 +84,7 @@ def test_a_config_that_is_not_followed_is_refused(folder, params, changes, patte
             "h.1.attn.c_attn with .*lora_A.weight and .*lora_B.weight is not finite",
         ),
         (A, np.zeros((6, 6), np.int32), r"lora_A.weight is I32 \(6, 6\), and .* need floating-point numbers"),
-        (A.replace("h.1", "h.7"), np.zeros((6, 6), np.float32), "h.7.* adapts a matrix of this model"),
+        (A.replace("h.1", "h.7"), np.zeros((6, 6), np.float32), "h.7.* adapts no matrix of this model"),
     ],
 )
 def test_weights_of_another_model_are_refused(folder, params, name, tensor, pattern):

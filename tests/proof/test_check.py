@@ -85,14 +85,14 @@ def test_a_margin_of_nothing_is_no_proof(copy, capsys):
 
 
 def test_numbers_that_overflow_are_no_proof(copy, capsys, monkeypatch):
-    right = rounding.judge
+    right = rounding.bounded_logits
 
     def wrong(*args):
         found, ratio = right(*args)
         found[-1] = np.nan
         return found, ratio
 
-    monkeypatch.setattr(rounding, "judge", wrong)
+    monkeypatch.setattr(rounding, "bounded_logits", wrong)
     code, out, _ = checked(copy, capsys)
     assert code == 1 and "wrong 2, smallest margin -3.40282e+38" in out and "NOT PROVEN: 2 of" in out
 

@@ -43,7 +43,7 @@ def test_it_computes_what_apply_computes(random_params, cfg):
     settings = Settings("progressions", "model", Training(), cfg, data, Options())
     case = certificate.case(settings, contexts, params)
     found = [*certificate.compare(case, bind_run(settings, params))]
-    assert case.why is None and case.bounded and max(gap for _, gap in found) < 2e-3
+    assert case.fault is None and case.bounded and max(gap for _, gap in found) < 2e-3
     assert sum(strings for strings, _ in found) == 3 * contexts.count(vars(data), vars(cfg))
 
 
@@ -53,13 +53,13 @@ def test_it_computes_what_apply_computes(random_params, cfg):
 )
 def test_a_model_that_reads_too_far_is_refused_before_anything_is_made(change):
     cfg = vars(LAYERS)
-    assert contexts.fault({}, cfg) is None is network.beyond(cfg, contexts)
+    assert contexts.fault({}, cfg) is None is network.unsupported(cfg, contexts)
     assert contexts.fault({}, cfg | change) is not None
 
 
 @pytest.mark.parametrize("change", [{"activation": "gelu"}, {"norm_position": "post"}, {"similarity": "cosine"}])
 def test_what_is_not_computed_is_refused(change):
-    assert network.beyond(vars(LAYERS) | change, contexts) is not None
+    assert network.unsupported(vars(LAYERS) | change, contexts) is not None
 
 
 @pytest.mark.parametrize("numbers", [[], [[3]], [[5, 3], [3, -1]]])

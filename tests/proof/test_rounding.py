@@ -104,7 +104,7 @@ def test_no_order_of_float32_leaves_the_bounds(cfg, residual, seed):
         onto = None if residual else rng.standard_normal((len(seen), cfg["d_model"])).astype(F32).astype(np.float64)
         single = arithmetic.block(single, seen, w, cfg, onto)
         exact = network.block(x, seen, w, cfg, onto)
-        x, e = bounds.states(x, e, seen, w, cfg, onto)
+        x, e = bounds.bound_block(x, e, seen, w, cfg, onto)
         np.testing.assert_allclose(x, exact, rtol=1e-12, atol=1e-12)
         off = bounds.length(single - x)
         assert (0 < off).any() and (off <= e).all()
@@ -113,7 +113,7 @@ def test_no_order_of_float32_leaves_the_bounds(cfg, residual, seed):
         return
     computed, exact = arithmetic.logits(single, weights, cfg), network.logits(codes, weights, cfg, contexts)
     rows, right = np.arange(len(codes)), exact.argmax(1)
-    ratios = rounding.judge(codes, right, weights, cfg, contexts)[1]
+    ratios = rounding.bounded_logits(codes, right, weights, cfg, contexts)[1]
     for other in range(11):
         margin = exact[rows, right] - exact[:, other]
         moved = np.abs(computed[rows, right] - computed[:, other] - margin)
@@ -131,7 +131,7 @@ def test_a_state_that_errs_within_its_bound_stays_within_the_next(cfg):
         off = rng.standard_normal(x.shape)
         off *= size / bounds.length(off)[:, None]
         (seen, w), e = above[0], np.full(len(x), size)
-        exact, far = bounds.states(x, e, seen, w, cfg)
+        exact, far = bounds.bound_block(x, e, seen, w, cfg)
         assert (bounds.length(network.block(x + off, seen, w, cfg) - exact) <= far).all()
 
 
@@ -144,8 +144,8 @@ def test_the_last_layer_too_keeps_what_is_below_it_within_its_bounds(monkeypatch
     below = network.block(weights["embedding.table"][tokens], seen_1, w_1, CFG)
     for size in (1e-5, 1e-3, 1e-2):
         with monkeypatch.context() as patched:
-            patched.setattr(bounds, "states", lambda *_, size=size: (below, np.full(len(below), size)))
-            ratios = rounding.judge(codes, right, weights, CFG, contexts)[1]
+            patched.setattr(bounds, "bound_block", lambda *_, size=size: (below, np.full(len(below), size)))
+            ratios = rounding.bounded_logits(codes, right, weights, CFG, contexts)[1]
         for _ in range(20):
             off = rng.standard_normal(below.shape)
             off *= size / bounds.length(off)[:, None]
@@ -161,12 +161,12 @@ def test_a_small_margin_is_not_proven():
     """The same network with far larger logits, and the same margins: what was safe is so no longer."""
     weights, (codes, _) = weights_of(CFG, 7, scale=0.15), strings()
     right = network.logits(codes, weights, CFG, contexts).argmax(1)
-    safe = rounding.judge(codes, right, weights, CFG, contexts)[1] > 1
+    safe = rounding.bounded_logits(codes, right, weights, CFG, contexts)[1] > 1
     near = weights | {"head.output.bias": weights["head.output.bias"] + 2.0**22}  # sums that float32 rounds to halves
-    unsafe = rounding.judge(codes, right, near, CFG, contexts)[1] > 1
+    unsafe = rounding.bounded_logits(codes, right, near, CFG, contexts)[1] > 1
     assert safe.any() and not unsafe.any()
     wrong = (right + 1) % 11
-    assert (rounding.judge(codes, wrong, weights, CFG, contexts)[1] <= 0).all()
+    assert (rounding.bounded_logits(codes, wrong, weights, CFG, contexts)[1] <= 0).all()
 
 
 def test_what_may_overflow_is_not_proven():
@@ -179,5 +179,5 @@ def test_what_may_overflow_is_not_proven():
     }
     large |= {name: weights[name] for name in weights if name.startswith("head")}
     assert (network.logits(codes, large, CFG, contexts).argmax(1) == right).mean() > 0.9
-    assert (rounding.judge(codes, right, weights, CFG, contexts)[1] > 1).any()
-    assert not (rounding.judge(codes, right, large, CFG, contexts)[1] > 1).any()
+    assert (rounding.bounded_logits(codes, right, weights, CFG, contexts)[1] > 1).any()
+    assert not (rounding.bounded_logits(codes, right, large, CFG, contexts)[1] > 1).any()

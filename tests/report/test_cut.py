@@ -20,5 +20,5 @@ def test_neighbours_have_other_colours_special_tokens_their_own_and_a_colour_end
 
 
 def test_what_would_steer_a_terminal_is_written_out():
-    assert cut.shown(b"\x1b[2J\xc3") == "\\x1b[2J\\xc3"
-    assert cut.shown("é\t\n\u202e\x85\r".encode()) == "é\t\n\\u202e\\x85\\r"
+    assert cut.escape(b"\x1b[2J\xc3") == "\\x1b[2J\\xc3"
+    assert cut.escape("é\t\n\u202e\x85\r".encode()) == "é\t\n\\u202e\\x85\\r"

@@ -140,7 +140,7 @@ def test_a_certificate_is_shown_if_it_is_of_these_weights_and_its_numbers_if_the
 
 
 def test_a_model_that_the_page_cannot_run_is_left_out_and_the_rest_is_shown(copy, monkeypatch):
-    monkeypatch.setitem(template.KNOWN, "position", ("learned",))
+    monkeypatch.setitem(template.COMPUTED, "position", ("learned",))
     data, weights = report(copy)
     assert data["missing"]["weights"] == "This page cannot run a model with position relative." and not len(weights)
     assert len(data["ablation"]) > 1 and data["right"]["blocks"] and data["embedding"]
@@ -151,7 +151,7 @@ def test_the_page_runs_or_refuses_every_kind_of_model_that_there_is():
         assert template.refusal(name, module.Config()) is None
         for field in dataclasses.fields(module.Config):
             choices = get_args(field.type)
-            for choice in set(choices) - {*template.KNOWN.get(field.name, choices)}:
+            for choice in set(choices) - {*template.COMPUTED.get(field.name, choices)}:
                 refused = f"This page cannot run a model with {field.name} {choice}."
                 assert (
                     template.refusal(name, SimpleNamespace(**vars(module.Config()) | {field.name: choice})) == refused

@@ -93,10 +93,10 @@ def test_logits_of_every_kind_of_model(random_params):
 
 def test_every_choice_and_every_field_is_among_these_models_or_refused():
     """A new field of a Config that the page does not read has no second value here."""
-    for name, known in template.KNOWN.items():
+    for name, known in template.COMPUTED.items():
         assert {getattr(cfg, name) for cfg in CONFIGS if hasattr(cfg, name)} == set(known), name
     varied = {field.name for field in fields(model.Config) if len({getattr(cfg, field.name) for cfg in DECODERS}) > 1}
-    refused = {name for name, known in template.KNOWN.items() if len(known) == 1}
+    refused = {name for name, known in template.COMPUTED.items() if len(known) == 1}
     assert varied | refused | UNREAD == {field.name for field in fields(model.Config)}
     assert all(template.refusal("model", cfg) is None for cfg in DECODERS)
 

@@ -84,9 +84,9 @@ def test_the_reach_is_uniform_and_the_same_to_both_sides(key):
     np.testing.assert_allclose(inside_BW.mean(0), np.array([1, 2, 3, 3, 2, 1]) / 3, atol=6 * 0.5 / B**0.5)
 
 
-def test_the_kept_share_by_hand():
+def test_the_keep_probability_by_hand():
     """Shares 1/2, 9/20 and 1/20 of the text, threshold 1/8: sqrt(1/4), sqrt(5/18), and all of the rare one."""
-    kept_V = words.kept_share(np.array([50, 45, 5]), 1 / 8)
+    kept_V = words.keep_probability(np.array([50, 45, 5]), 1 / 8)
     np.testing.assert_allclose(kept_V, [0.5, (5 / 18) ** 0.5, 1], rtol=1e-6)
     assert kept_V.dtype == np.float32
 

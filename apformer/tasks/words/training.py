@@ -74,7 +74,7 @@ def sample(key: jax.Array, settings: Settings, train_rows: tuple[words.Corpus, j
     text, counts_V = train_rows
     thin_key, window_key = jax.random.split(key)
     if settings.data.subsample < 1:
-        text = words.subsample(thin_key, text, words.kept_share(counts_V, settings.data.subsample))
+        text = words.subsample(thin_key, text, words.keep_probability(counts_V, settings.data.subsample))
     windows = words.sample(window_key, text, settings.training.batch_size, settings.data.window)
     return Batch(windows, word2vec.noise(counts_V))
 

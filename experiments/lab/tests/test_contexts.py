@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from apformer import model
-from apformer.analysis.certificate import stored
+from apformer.analysis.certificate import named_weights
 from apformer.decoding.bind import bind
 from apformer.proof import check, network, rounding
 from apformer_lab import bases, digits, recurrences, rows, sparse, sums
@@ -143,7 +143,7 @@ SETTINGS = {
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_numpy_computes_what_the_model_computes_after_a_text_of_each_string(name, random_params):
-    """And the judge of `apformer certify` finds the same. What no short text has is at most a bit looked for ahead."""
+    """And the bounds of `apformer certify` hold. What no short text has is at most a bit looked for ahead."""
     settings = SETTINGS[name]
     contexts, data, cfg = contexts_of(settings)
     kind = model if settings.architecture == "model" else sparse
@@ -152,8 +152,8 @@ def test_numpy_computes_what_the_model_computes_after_a_text_of_each_string(name
         params = jax.tree.map(np.array, params)
         params["blocks"]["attention"]["key"][-1, :, -1, 0] *= 3
         params["blocks"]["attention"]["value"][-1, :, -1, 0] *= 3
-    assert contexts.fault(data, cfg) is None is network.beyond(cfg, contexts)
-    named = stored(params)
+    assert contexts.fault(data, cfg) is None is network.unsupported(cfg, contexts)
+    named = named_weights(params)
     assert {name: array.shape for name, array in named.items()} == network.shapes(cfg, contexts)
     weights = network.complete(named, cfg, contexts)
     if name == "bases":
@@ -171,7 +171,8 @@ def test_numpy_computes_what_the_model_computes_after_a_text_of_each_string(name
         assert not asked[which].any()
         asked[which] = True
     assert asked.all() or name == "msb" and asked.mean() > 0.1
-    logits_NV, ratios = getattr(contexts, "judge", rounding.judge)(strings, right, weights, cfg, contexts)
+    bounded_logits = getattr(contexts, "bounded_logits", rounding.bounded_logits)
+    logits_NV, ratios = bounded_logits(strings, right, weights, cfg, contexts)
     np.testing.assert_allclose(logits_NV, ours_NV, rtol=1e-12, atol=1e-12)
     assert (ratios[margin <= 0] <= 0).all() and np.isfinite(ratios).all() and (ratios > 0).any()
     given, following = contexts.text(found[0][:, 0], 0, data)
@@ -202,7 +203,7 @@ def test_contexts_of_another_model_are_refused(name, change, said):
 
 def test_what_a_key_is_unsure_of_is_read_both_ways(random_params):
     """More strings are asked where a key may decide or not."""
-    weights = network.complete(stored(random_params(MSB.model)), asdict(MSB.model), ahead)
+    weights = network.complete(named_weights(random_params(MSB.model)), asdict(MSB.model), ahead)
     cfg = asdict(MSB.model)
     goes, says = ahead.keys((np.arange(10), np.arange(10), np.arange(10), np.arange(10)), weights, cfg)
     silent = weights | {"blocks.attention.key": weights["blocks.attention.key"] * 0}

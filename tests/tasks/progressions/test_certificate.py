@@ -134,18 +134,18 @@ def test_logits_that_are_not_finite_are_errors():
 def test_contexts_left_out_prove_nothing(small_slices):
     some = next(certificate.prove(case()))
     result = certificate.conclude(case(), some, proof=True)
-    assert not result["theorem"] and "contexts were asked where there are" in result["claim"]
+    assert not result["theorem"] and "contexts were computed, and there are" in result["claim"]
 
 
 def test_a_margin_below_its_bound_is_a_theorem_and_no_more(tally, monkeypatch):
-    right = check.rounding.judge
+    right = check.rounding.bounded_logits
 
     def judge(*args):
         logits, ratio = right(*args)
         ratio[:1] = 0.5
         return logits, ratio
 
-    monkeypatch.setattr(check.rounding, "judge", judge)
+    monkeypatch.setattr(check.rounding, "bounded_logits", judge)
     result = certificate.conclude(case(), last(certificate.prove(case())), proof=True)
     assert result["theorem"] and not result["rounding"] and not result["certified"]
     assert (
@@ -156,7 +156,7 @@ def test_a_margin_below_its_bound_is_a_theorem_and_no_more(tally, monkeypatch):
 
 
 def test_what_jax_finds_the_smallest_margins_of_is_proven_first(tally):
-    some = certificate.provable(case(), tally["jax"])
+    some = certificate.prove_worst(case(), tally["jax"])
     assert some["strings"] == some["covered"] > certificate.check.WORST
     assert some["smallest_margin"] == tally["numpy"]["smallest_margin"]
 

@@ -76,7 +76,7 @@ def logits(codes: np.ndarray, weights: dict, cfg: dict, contexts: object) -> np.
     tokens = whole_rows(columns, {"digits": D})
     tokens = np.where(tokens < cfg["vocab_size"], tokens, 0)[:, : place.max() + 1]
     size = max(1, TOKENS // tokens.shape[1])
-    logits_NTV = network.each_batch(lambda part: logits_of_rows(tokens[part], weights, cfg), len(tokens), size)
+    logits_NTV = network.map_batches(lambda part: logits_of_rows(tokens[part], weights, cfg), len(tokens), size)
     return logits_NTV[row_index, place]
 
 

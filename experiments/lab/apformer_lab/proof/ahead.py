@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from apformer.proof import network
-from apformer.proof.bounds import SLACK, Normed, length, rounded, scale_of, standard, states
+from apformer.proof.bounds import SLACK, Normed, bound_block, bound_norm, length, scale_of, sum_rounding
 from apformer_lab.proof import strings as strings_file
 from apformer_lab.proof.strings import bias, code, grid, shown, strings, tokens_of  # noqa: F401
 
@@ -183,10 +183,10 @@ def logits(codes: np.ndarray, weights: dict, cfg: dict, contexts: Any = OWN) -> 
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def judge(
+def bounded_logits(
     codes: np.ndarray, right: np.ndarray, weights: dict, cfg: dict, contexts: Any = OWN
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the logits after each string, and how many times as large as its bound its margin is.
+    """Return the logits after each string, and the ratio of its margin to the bound of its rounding.
 
     Bounds are of the lengths of errors alone.
 
@@ -196,12 +196,12 @@ def judge(
     tokens, (*below, (seen, w)) = network.layers(distinct, weights, cfg, contexts)
     x, e, epsilon = weights["embedding.table"][tokens], np.zeros(len(tokens)), cfg["norm_epsilon"]
     for seen_below, w_below in below:
-        x, e = states(x, e, seen_below, w_below, cfg, np.zeros((len(seen_below), cfg["d_model"])))
-    key = standard(x, e, w, "attention_norm", epsilon)
+        x, e = bound_block(x, e, seen_below, w_below, cfg, np.zeros((len(seen_below), cfg["d_model"])))
+    key = bound_norm(x, e, w, "attention_norm", epsilon)
     numbers = np.stack([w[f"attention.{name}"][:, -1, 0] for name in ("key", "value")], axis=1)
     sure = UNSURE / erring(key, numbers, np.zeros(2), scale_of(w, "attention_norm")).max(1)
-    x, e = states(x, e, seen, silent(w), cfg, said(distinct, w))
-    final = standard(x, e, weights, "final_norm", epsilon)
+    x, e = bound_block(x, e, seen, silent(w), cfg, said(distinct, w))
+    final = bound_norm(x, e, weights, "final_norm", epsilon)
     head, bias_V = weights["head.output.weight"], weights["head.output.bias"]
     found, logits_NV = sure[seen[:, 0]][place_of], final.n @ head + bias_V
     for character in np.unique(right):
@@ -225,4 +225,4 @@ def erring(
     size = np.abs(columns) if size is None else size
     carried, sizes = length(scale[:, None] * columns, 0), normed.size @ size + bias_J
     sizes = sizes + normed.e[:, None] * length(scale[:, None] * size, 0)
-    return SLACK * (normed.e[:, None] * carried + rounded(len(columns) + 5, sizes))
+    return SLACK * (normed.e[:, None] * carried + sum_rounding(len(columns) + 5, sizes))

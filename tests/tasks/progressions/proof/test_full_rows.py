@@ -34,7 +34,7 @@ def test_it_computes_what_apply_computes(random_params, cfg):
     settings = Settings("progressions", "model", Training(), cfg, DATA, Options())
     assert of(settings) is full_rows
     case = certificate.case(settings, of, random_params(cfg))
-    assert case.why is None and not case.bounded
+    assert case.fault is None and not case.bounded
     found = [*certificate.compare(case, bind_run(settings, random_params(cfg)))]
     assert sum(strings for strings, _ in found) == 2 * case.total and max(gap for _, gap in found) < 2e-3
     *_, tally = certificate.prove(case)
@@ -46,7 +46,7 @@ def test_a_recurrent_network_is_screened_alone():
     settings = Settings("progressions", "recurrent", Training(), cfg, DATA, Options())
     params = recurrent.init(jax.random.key(0), cfg)
     case = certificate.case(settings, of, params)
-    assert case.why == "the model is no decoder of model.py, which alone is computed"
+    assert case.fault == "the model is no decoder of model.py, which alone is computed"
     *_, tally = certificate.screen(case, bind_run(settings, params))
     assert tally["strings"] == 2 * case.total and tally["errors"] > 0
 
