@@ -224,20 +224,13 @@ def test_scripts_are_short_and_say_what_they_are():
 def test_a_script_imports_files_of_its_own_folder_alone():
     """As Python runs it: a test has every folder of scripts on the path, a user does not."""
     files = [path for path in ROOT.glob("experiments/**/*.py") if "lab" not in path.parts]
-    ours, faults = {path.stem for path in files}, []
+    ours = {path.stem for path in files}
     for script in (path for path in files if "__main__" in path.read_text()):
-        reached, seen = [script], set()
-        while reached:
-            path = reached.pop()
+        reached = [script]
+        for path in reached:
             found = {name: script.parent / f"{name.replace('.', '/')}.py" for name in imports(path)}
-            reached += [file for file in found.values() if file.exists() and file not in seen]
-            seen |= {path}
-            faults += [
-                f"{script.relative_to(ROOT)}: {path.name} imports {name}, which is in another folder"
-                for name, file in found.items()
-                if name in ours and not file.exists()
-            ]
-    none_of(faults)
+            reached += [file for file in found.values() if file.exists() and file not in reached]
+            assert not [name for name in ours & {*found} if not found[name].exists()], (script.name, path.name)
 
 
 def test_the_folder_of_data_sets_is_no_package():

@@ -16,7 +16,6 @@ from apformer.errors import USAGE, UserError
 from apformer.layers import config
 from apformer.runs import fit, recipes
 from apformer.runs.metrics import Log
-from apformer.runs.restore import bind_run
 from apformer.tasks import defaults
 from tests.helpers.refusals import refused
 
@@ -94,15 +93,21 @@ def test_what_a_package_has_to_mend_is_said_in_a_sentence(brought, load, fault, 
         load("letters")
 
 
-def test_the_architecture_of_the_page_and_an_optimizer_of_a_package_train_a_built_in_task(bring, tmp_path, monkeypatch):
-    """The choices of --rule are read when apformer is imported: here the settings are made by hand."""
-    page = Path(__file__).parents[1] / "docs" / "your-own.md"
-    (tmp_path / "of_the_page.py").write_text(page.read_text().split("```")[3].removeprefix("python"))
+@pytest.fixture
+def of_the_page(bring, tmp_path, monkeypatch):
+    """The architecture and the task of docs/your-own.md, as an installed package brings them."""
+    blocks = (Path(__file__).parents[1] / "docs" / "your-own.md").read_text().split("```")
+    for name, block in (("page_mean", blocks[3]), ("page_progressions", blocks[5])):
+        (tmp_path / f"{name}.py").write_text(block.removeprefix("python"))
     monkeypatch.syspath_prepend(tmp_path)
-    bring(("other", "own", "of_the_page"), ("other", "lion", "tests.test_plugins:lion"))
-    run = recipes.parse("--recipe recurrent --batch_size 4 --steps 2".split())
-    cfg = settings.load_architecture("own").Config(width=4)
-    run = replace(run, optimizer=optimizer.Config("lion", 0.5), architecture="own", model=cfg)
+    names = ("mean", "page_mean"), ("mean_progressions", "page_progressions"), ("lion", "tests.test_plugins:lion")
+    bring(*(("other", *each) for each in names))
+
+
+def test_the_architecture_of_the_page_and_an_optimizer_of_a_package_train(of_the_page, tmp_path):
+    """The choices of --rule are read when apformer is imported: here the settings are made by hand."""
+    run = recipes.parse("--recipe mean --batch_size 4 --steps 2 --hard_fraction 0 --prefix_rows 0 --width 4".split())
+    run = replace(run, optimizer=optimizer.Config("lion", 0.5))
     before = fit.initial_state(run)
     params = jax.tree.map(np.asarray, before.params)
     after, metrics = fit.run_steps(before, tasks.load(run.task).train_rows(None), run, 1)
@@ -111,8 +116,18 @@ def test_the_architecture_of_the_page_and_an_optimizer_of_a_package_train_a_buil
     with Log(tmp_path / "metrics.jsonl", run, 0, 0.5) as log:
         log.hold(1, metrics)
         assert "learning_rate" not in log.flush()
-    with refused(USAGE, "^the architecture own cannot write: it lacks init_cache or extend$"):
-        bind_run(run, after.params).init_cache(1, 3)
+
+
+def test_an_architecture_without_a_cache_writes_by_computing_all_tokens_again(of_the_page):
+    mean = settings.load_architecture("mean")
+    cfg = mean.Config(width=4)
+    params, tokens_BT = mean.init(jax.random.key(0), cfg), np.arange(8).reshape(2, 4)
+    cache = mean.init_cache(cfg, 2, 4)
+    first_BTV, cache = mean.extend(params, tokens_BT[:, :3], cache, cfg, lengths_B=np.array([3, 1]))
+    last_BTV, cache = mean.extend(params, tokens_BT[[0, 1], [3, 1]][:, None], cache, cfg)
+    all_BTV = mean.apply(params, tokens_BT, cfg)
+    np.testing.assert_allclose(first_BTV[0], all_BTV[0, :3], rtol=1e-6)
+    np.testing.assert_allclose(last_BTV[:, 0], all_BTV[[0, 1], [3, 1]], rtol=1e-6)
 
 
 def lion(cfg, steps):

@@ -21,6 +21,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.scipy.linalg import block_diag
 
 from apformer import files
@@ -134,9 +135,7 @@ def load(folder: str | Path, architecture: ModuleType, params: Params, cfg: Conf
     return gpt2_tensors.to_params(weights.__getitem__, cfg)
 
 
-def _adapt(
-    W_IO: np.ndarray, tensors: model_folder.Tensors, pair: list[str], config: dict[str, Any], place: str
-) -> np.ndarray:
+def _adapt(W_IO: Array, tensors: model_folder.Tensors, pair: list[str], config: dict[str, Any], place: str) -> Array:
     """Return W + alpha / r (B A)^T for a matrix of GPT-2; with rsLoRA (Kalajdzievski 2023) alpha / sqrt(r).
 
     Raises UserError (exit CHECKPOINT) unless A and B hold floating-point numbers in the shapes of the config and the

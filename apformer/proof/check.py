@@ -76,7 +76,7 @@ class Case(NamedTuple):
 
     @property
     def bounded(self) -> bool:
-        """Whether rounding is bounded. A module with its own `logits` needs its own `bounded_logits`."""
+        """True if rounding is bounded. A module with its own `logits` needs its own `bounded_logits`."""
         return hasattr(self.contexts, "bounded_logits") or not hasattr(self.contexts, "logits")
 
     def slices(self) -> Iterator[np.ndarray]:

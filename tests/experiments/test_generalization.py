@@ -86,11 +86,8 @@ def test_terms_that_do_not_count_are_not_counted(monkeypatch):
     ("flags", "can"),
     [
         ("", True),
-        ("--position alibi", True),
-        ("--window None", False),
         ("--position rotary", False),
         ("--digits 4", False),  # too many
-        ("--recipe recurrent", False),
     ],
 )
 def test_contexts_are_enumerated_where_they_are_finitely_many_and_few(flags, can):
@@ -135,7 +132,6 @@ def test_members_are_measured_once_and_contexts_asked_of_those_that_were_not_wro
     assert len({value for value, _ in measured}) == 4 and all(found["terms"] > 4 for _, found in measured)
     table = (tmp_path / "table.md").read_text()
     assert "| learning_rate 1e-3 | 2 |" in table and "| 18.8 (12.5 to 25.0) | - | - |" in table
-    assert "- more terms: there are none" in table
     generalization.sweep(args)
     told = [(found["certified"], found["errors"]) for found in read_json(tmp_path / "suites.json").values()]
     assert told == [(True, 1), (True, 2), (False, 3), (False, 4)]

@@ -155,7 +155,7 @@ def doubt(result: dict, settings: Settings) -> str | None:
     if result["exact_teacher_forced"] == 1:
         return None
     wrong, cfg = "Some of these terms are wrong", settings.model
-    if cfg.n_layers == getattr(cfg, "n_heads", 0) == 1:
+    if settings.architecture == "model" and cfg.n_layers == cfg.n_heads == 1:
         reason = "one head of one block reads one average, and cannot align two terms and find the carry below them too"
         return f"{wrong}: {reason}. `apformer train --recipe sketch` has six blocks."
     resume = typed("resume", "RUN", "--steps", 2 * settings.training.steps)
