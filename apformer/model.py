@@ -159,8 +159,7 @@ def apply(
     config.check_capture(capture, CAPTURES)
     tokens_BT, _ = mask_padding(tokens_BT, lengths_B)
     T = tokens_BT.shape[1]
-    window = None if positions_BT is not None or set(capture) - {"residual"} else _window(cfg, T)
-    if window:
+    if positions_BT is None and not set(capture) - {"residual"} and (window := _window(cfg, T)):
         view = window.view(T, cfg.window)
     else:
         view = whole_view(jnp.arange(T)[None] if positions_BT is None else positions_BT, cfg.window)

@@ -105,8 +105,7 @@ class Attention(nn.Module):
             compare = options.get("compare", scaled_dot)
             options["compare"] = lambda q_BTHK, k_BSHK: intermediates.setdefault("scores", compare(q_BTHK, k_BSHK))
         y_BTHK, intermediates["attention"] = mix(q_BTHK, k_BSHK, v_BSHK, view.mask_BTS, bias_BHTS, **options)
-        output = projection(self, "output") if cfg.output_projection else ()
-        return to_stream(y_BTHK, *output), intermediates, cache
+        return to_stream(y_BTHK, *(projection(self, "output") if cfg.output_projection else ())), intermediates, cache
 
 
 def projection(module: Any, name: str) -> tuple[Array, Array | None]:

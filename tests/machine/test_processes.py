@@ -271,6 +271,6 @@ def test_the_environment_can_place_a_process(monkeypatch):
     for variable, value in zip(cli.ADDRESS.values(), PLACE[1::2], strict=True):
         monkeypatch.setenv(variable, value)
     given = dict.fromkeys(cli.VALUES)
-    cli._one_of_several(["train"], given)
-    cli._one_of_several(["train"], given | {"process": "0"})  # a flag comes first
+    cli._joined(["train"], given)
+    cli._joined(["train"], given | {"process": "0"})  # a flag comes first
     assert told == [("127.0.0.1:1234", "2", number, ["train", "--devices=None"]) for number in ("1", "0")]
