@@ -149,7 +149,7 @@ def test_init_differs_between_keys_layers_and_tables(key):
         ({"norm": "batch"}, "norm batch"),
         ({"similarity": "euclidean"}, "similarity euclidean"),
         ({"position_options": fire.Scheme()}, "are not those of position sinusoidal"),
-        ({"attention_dropout": -0.1}, "^attention_dropout -0.1 is not in 0"),
+        ({"attention_dropout": -0.1}, "^attention_dropout -0.1 is not at least 0 and less than 1"),
         ({"n_heads": 0}, "n_heads 0 is no whole number"),
         ({"n_layers": 0}, "n_layers 0"),
         ({"d_ff": 0}, "d_ff 0"),
