@@ -103,7 +103,9 @@ def load_architecture(name: str) -> ModuleType:
         UserError: Exit code USAGE, if there is no such module, or if it lacks `Config`, `init` or `apply`.
     """
     module = plugins.load("apformer.architectures", name, ARCHITECTURES, "apformer", ("Config", "init", "apply"))
-    defaults = recompute.functions(module) | {"unstack": lambda params: params}
+    if not {"init_cache", "extend"} <= vars(module).keys():  # one of its own would not fit the other
+        vars(module).update(recompute.functions(module))
+    defaults: dict[str, Any] = {"unstack": lambda params: params}
     defaults |= dict.fromkeys(("max_tokens", "wants_key"), lambda cfg: None)
     for attribute, function in defaults.items():
         vars(module).setdefault(attribute, function)
