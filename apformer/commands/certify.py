@@ -3,9 +3,12 @@
 import json
 import sys
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -79,6 +82,7 @@ def certify_run(
     screen: bool = False,
     compare: bool = False,
     hasty: bool = False,
+    meanwhile: Callable[[], Any] | None = None,
 ) -> dict:
     """Return the certificate of a run's best checkpoint, or of a saved step, and write certificate.json.
 
@@ -95,6 +99,7 @@ def certify_run(
         hasty: End at the first fault. With more than SCREENED contexts, JAX screens them before numpy proves them. If
             the proof fails, no file is written, and the result is {"certified": False, "missed": the contexts with the
             smallest margins}.
+        meanwhile: Function that a thread calls while numpy proves.
 
     Raises:
         UserError: Exit code USAGE, if it would take more than `patience`, if the task has no contexts, or with
@@ -123,7 +128,10 @@ def certify_run(
             tally["errors"] or (prove and check.verdict(certificate.prove_worst(case, tally), None, case.bounded)[2])
         )
     if prove and not hopeless:
-        tally, more = _enumerate(path, case, identity, patience, hasty=hasty)
+        with ThreadPoolExecutor(1) as thread:
+            if meanwhile is not None:
+                thread.submit(meanwhile)
+            tally, more = _enumerate(path, case, identity, patience, hasty=hasty)
         seconds += more
     result = certificate.conclude(case, tally, prove and not hopeless) | {"seconds": round(seconds, 1)} | identity
     if hopeless or (hasty and prove and not result["certified"]):

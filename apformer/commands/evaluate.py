@@ -93,15 +93,20 @@ def evaluate_text(args: Evaluate, file: str) -> dict:
 
 
 def evaluate_run(
-    path: Path, settings: Settings, rows: Any, member: int | None = None, writes: bool = True
+    path: Path,
+    settings: Settings,
+    rows: Any,
+    member: int | None = None,
+    writes: bool = True,
+    measured: tasks.Evaluation | None = None,
 ) -> tasks.Evaluation:
     """Return the Evaluation of a run's best checkpoint; with `writes`, write evaluation.json and the files of the task.
 
     For a population without a `member`, it is that of the best member, with the numbers of all finite members, their
-    mean and standard deviation.
+    mean and standard deviation. measured: what `measure` returned for this checkpoint, if it is known.
     """
     params, step, best = load_params(path, settings, member)
-    evaluation = _measure(settings, rows, params)
+    evaluation = measured or measure(settings, rows, params)
     identity = {"step": step, "member": best, "parameters_sha256": digest(params)}
     result, table = identity | evaluation.result, evaluation.table
     last = selection.steps(path / "checkpoints")[-1]
@@ -120,7 +125,7 @@ def evaluate_run(
         for number in sorted({*range(settings.training.members)} - {record["member"] for record in failed}):
             of_member = result
             if number != best:
-                of_member = _measure(settings, rows, load_params(path, settings, number)[0]).result
+                of_member = measure(settings, rows, load_params(path, settings, number)[0]).result
             result["members"].append({"member": number} | {name: of_member[name] for name in names})
         lines = [[str(each["member"]), *(f"{each[name]:.4f}" for name in names)] for each in result["members"]]
         mean = ["mean ± sd", *(tables.mean_sd([each[name] for each in result["members"]], 4) for name in names)]
@@ -136,7 +141,8 @@ def draw(path: Path, settings: Settings, rows: Any, evaluation: tasks.Evaluation
     figures.save(path / "figures", {"loss": curve} | evaluation.figures)
 
 
-def _measure(settings: Settings, rows: Any, params: Any) -> tasks.Evaluation:
+def measure(settings: Settings, rows: Any, params: Any) -> tasks.Evaluation:
+    """Return the task's Evaluation of parameters, with a progress bar."""
     with progress.bar(desc="evaluate", leave=False) as bar:
         model = bind_run(settings, params)
         return tasks.load(settings.task).evaluate(model, settings, rows, progress.reporter(bar))
