@@ -37,6 +37,7 @@ def exact(digits: int = 3) -> Settings:
         until="certified",
         batch_size=128 if many else 64,
         save_every=250 if few else 500,
+        ema=0.98 if few else 0.0,
     )
     options = Options(hard_fraction=0.5, mined_per_hard=16, prefix_rows=192 if few else 0)
     rule = optimizer.Config(rule="muon", learning_rate=8e-3 if few else 4e-3, weight_decay=0.1)
@@ -49,7 +50,7 @@ def bayes(digits: int = 3) -> Settings:
     run = settings.training
     return replace(
         settings,
-        training=replace(run, recipe="bayes", until="steps", save_every=500, steps=max(3000, run.steps)),
+        training=replace(run, recipe="bayes", until="steps", save_every=500, ema=0.0, steps=max(3000, run.steps)),
         model=replace(settings.model, d_ff=None),
         optimizer=replace(settings.optimizer, learning_rate=4e-3, weight_decay=0.03),
         options=replace(settings.options, prefix_rows=512, prefix_loss="alone"),
