@@ -99,7 +99,7 @@ def certify_run(
         hasty: End at the first fault. With more than SCREENED contexts, JAX screens them before numpy proves them. If
             the proof fails, no file is written, and the result is {"certified": False, "missed": the contexts with the
             smallest margins}.
-        meanwhile: Function that a thread calls while numpy proves.
+        meanwhile: Function that a thread calls while numpy proves, once the first contexts are proven.
 
     Raises:
         UserError: Exit code USAGE, if it would take more than `patience`, if the task has no contexts, or with
@@ -128,10 +128,7 @@ def certify_run(
             tally["errors"] or (prove and check.verdict(certificate.prove_worst(case, tally), None, case.bounded)[2])
         )
     if prove and not hopeless:
-        with ThreadPoolExecutor(1) as thread:
-            if meanwhile is not None:
-                thread.submit(meanwhile)
-            tally, more = _enumerate(path, case, identity, patience, hasty=hasty)
+        tally, more = _enumerate(path, case, identity, patience, hasty=hasty, meanwhile=meanwhile)
         seconds += more
     result = certificate.conclude(case, tally, prove and not hopeless) | {"seconds": round(seconds, 1)} | identity
     if hopeless or (hasty and prove and not result["certified"]):
@@ -151,7 +148,13 @@ def certify_run(
 
 
 def _enumerate(
-    path: Path, case: check.Case, identity: dict, patience: float, model: Model | None = None, hasty: bool = False
+    path: Path,
+    case: check.Case,
+    identity: dict,
+    patience: float,
+    model: Model | None = None,
+    hasty: bool = False,
+    meanwhile: Callable[[], Any] | None = None,
 ) -> tuple[dict, float]:
     """Return the tally of all contexts, and the seconds it took. It is saved every half minute, and at a stop.
 
@@ -162,6 +165,7 @@ def _enumerate(
         patience: Seconds that the rest may take.
         model: Model for JAX to screen; with None, numpy proves.
         hasty: Whether to end at the first fault of a proof, or at the WORST-th error of a screening.
+        meanwhile: Function that a thread calls once the first contexts are right.
 
     Raises:
         UserError: Exit code USAGE, if the rest takes longer.
@@ -180,7 +184,7 @@ def _enumerate(
 
     tallies = certificate.prove(case, tally) if model is None else certificate.screen(case, model, tally)
     bar = progress.bar(unit="context", unit_scale=True, desc=judge, total=total)
-    with process.deferred() as received, bar:
+    with process.deferred() as received, bar, ThreadPoolExecutor(1) as thread:
         try:
             for tally in tallies:
                 now, done = time.monotonic(), tally["contexts"]
@@ -201,6 +205,9 @@ def _enumerate(
                     sys.exit(128 + max(received))
                 if hasty and (tally["errors"] >= check.WORST if model else check.verdict(tally, None, case.bounded)[2]):
                     break
+                if meanwhile is not None:
+                    thread.submit(meanwhile)
+                    meanwhile = None
                 if now - saved > KEEP_EVERY:
                     saved = now
                     save()

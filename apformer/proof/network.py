@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-BATCH = 2**10  # strings computed at once, so that their arrays fit into the cache of a processor
+BATCH = 2**11  # strings computed at once, so that their arrays fit into the cache of a processor
 # Where OpenBLAS itself has one thread, each of ours computes a batch; otherwise both would wait for each other.
 THREADS = min(os.cpu_count() or 1, 16) if os.environ.get("OPENBLAS_NUM_THREADS") == "1" else 1
 COMPUTED = {  # values of a Config that this file computes; a Config without the field has the first
@@ -218,11 +218,19 @@ def layers(codes: np.ndarray, weights: dict, cfg: dict, contexts: ModuleType) ->
     steps, base = [], radix(cfg)
     for layer in range(cfg["n_layers"], 0, -1):
         places = contexts.reads(cfg, layer)
-        token = lambda place: codes // base**place % base if place >= 0 else base - 1  # noqa: B023, E731
-        part = np.stack([sum(token(place) * base**o for o, place in enumerate(key)) for key in places], 1)
+
+        def parts(at: slice, codes: np.ndarray = codes, places: np.ndarray = places) -> np.ndarray:
+            token = {place: codes[at] // base**place % base if place >= 0 else base - 1 for place in set(places.flat)}
+            return np.stack([sum(token[place] * base**o for o, place in enumerate(key)) for key in places], 1)
+
+        part = map_batches(parts, len(codes))
         below = distinct(part)
         below = below[below % base != base - 1]
-        seen = np.where(part % base == base - 1, -1, np.searchsorted(below, part))
+
+        def rows(at: slice, part: np.ndarray = part, below: np.ndarray = below) -> np.ndarray:
+            return np.where(part[at] % base == base - 1, -1, np.searchsorted(below, part[at]))
+
+        seen = map_batches(rows, len(part))
         w = {name[7:]: array[layer - 1] for name, array in weights.items() if name.startswith("blocks.")}
         steps, codes = [(seen, w), *steps], below
     return codes, steps

@@ -36,7 +36,7 @@ def exact(digits: int = 3) -> Settings:
         steps=8000 if many else 1500 if few else 4000,
         until="certified",
         batch_size=128 if many else 64,
-        save_every=250 if few else 500,
+        save_every=500,
         ema=0.98 if few else 0.0,
     )
     options = Options(hard_fraction=0.5, mined_per_hard=16, prefix_rows=192 if few else 0)
