@@ -155,9 +155,7 @@ def margin_ratios(last: LastLayer, logits: LogitDifferences, w: dict) -> np.ndar
 def tight_bound(last: LastLayer, columns: np.ndarray, through: np.ndarray, w: dict) -> np.ndarray:
     """Bound the error of each state along the direction in its row, (N,), after adding up the errors of the units.
 
-    r of y + dy is r + J dy up to |dy|^2 / (sqrt(3 D) s^2), with J = (I - 1 1'/D - r r'/D) / s and the least s between:
-    r = sqrt(D) u for a unit vector u along x = (y - mean, sqrt(D epsilon)), and the second derivative of u along a unit
-    vector a u + b v, where v is orthogonal to u, is -(2 a b v + b^2 u) / |x|^2, at most (2 / sqrt(3)) / |x|^2 long.
+    For a norm these are r(y + dy) - r(y) = J dy + `remainder`, with J = (I - 1 1'/D - r r'/D) / s.
 
     Args:
         last: The last layer for N strings.
@@ -171,7 +169,17 @@ def tight_bound(last: LastLayer, columns: np.ndarray, through: np.ndarray, w: di
     if "feedforward_norm.scale" in w:
         r = (last.y - last.y.mean(1, keepdims=True)) / normed.s[:, None]
         back = (a - a.mean(1, keepdims=True) - r * (a * r).mean(1, keepdims=True)) / normed.s[:, None]
-        second_order = np.square(attended.e / normed.least) / (3 * columns.shape[1]) ** 0.5
+        second_order = remainder(attended.e, normed.least, columns.shape[1])
     nonlinear = active * last.local + np.maximum(last.dh - np.abs(last.h), 0.0)
     bound = bound_along_rows(attended, columns + back, w) + length(a) * (second_order + normed.local)
     return bound + (np.abs(through) * nonlinear).sum(1)
+
+
+def remainder(e: np.ndarray, least: np.ndarray, D: int) -> np.ndarray:
+    """Bound |r(y + dy) - r(y) - J dy| for |dy| <= e, where the divisor of the norm is at least `least` on the way.
+
+    r = sqrt(D) u for the first D coordinates of the unit vector u along x = (y - mean, sqrt(D epsilon)). The second
+    derivative of u along a u + b v, for a unit vector v orthogonal to u, is -(2 a b v + b^2 u) / |x|^2. If
+    a^2 + b^2 = 1, it is at most 2 / (sqrt(3) |x|^2) long, where b^2 = 2/3.
+    """
+    return np.square(e / least) / (3 * D) ** 0.5

@@ -157,6 +157,21 @@ def test_the_last_layer_too_keeps_what_is_below_it_within_its_bounds(monkeypatch
         assert (ratios > 1).any()
 
 
+def test_the_second_order_of_a_norm_is_bounded_and_the_bound_is_reached():
+    D, rng = 24, np.random.default_rng(2)
+    y, v = rng.standard_normal((2, 50, D))
+    u, v = (x - x.mean(1, keepdims=True) for x in (y, v))
+    s = np.sqrt((u * u).mean(1, keepdims=True))
+    r, dot = u / s, lambda a, b: (a * b).sum(1, keepdims=True)
+    v -= r * dot(r, v) / D
+    dy = s * (r * 3**-0.5 + v * (2 / 3 * D / dot(v, v)) ** 0.5)
+    for size in (1e-3, -1e-3, 0.2, -0.2):
+        d, norm = size * dy, lambda x: x / np.sqrt((x * x).mean(1, keepdims=True))
+        rest = bounds.length(norm(u + d) - r - (d - r * dot(r, d) / D) / s)
+        bound = rounding.remainder(bounds.length(d), s[:, 0] * (1 - abs(size)), D)
+        assert (rest <= bound).all() and (rest > bound * (0.99 if abs(size) < 0.1 else 0.3)).all()
+
+
 def test_a_small_margin_is_not_proven():
     """The same network with far larger logits, and the same margins: what was safe is so no longer."""
     weights, (codes, _) = weights_of(CFG, 7, scale=0.15), strings()
