@@ -110,7 +110,7 @@ def loss_curve(records: list[dict], bayes_floor: float | None = None) -> "Figure
             band(axes, [(step, scale * value) for step, value in values], label=label, **style)
     upper, lower = column[0], column[-1]
     if bayes_floor is not None:
-        label = f"Bayes predictor on the validation rows, {bayes_floor:.4f}"
+        label = f"Bayes predictor, validation {bayes_floor:.4f}"
         upper.axhline(bayes_floor, color=GREY, linestyle="--", label=label)
     unit = "character" if "exact" in names else "token"
     upper.set(ylabel=f"loss (nats per {unit}, log scale)")

@@ -31,7 +31,7 @@ def test_loss_curve_draws_the_records_beside_the_floor():
     drawn = lines(upper)
     assert drawn["training"] == [[10, 2.0], [20, 1.0], [30, 0.5]]
     assert drawn["validation"] == [[20, 1.1], [30, 0.6]]
-    assert [y for _, y in drawn["Bayes predictor on the validation rows, 0.4743"]] == [0.4743] * 2
+    assert [y for _, y in drawn["Bayes predictor, validation 0.4743"]] == [0.4743] * 2
     assert lines(lower) == {"training": [[10, 0], [20, 25], [30, 100]], "validation": [[20, 20], [30, 90]]}
     assert upper.get_ylabel() == "loss (nats per character, log scale)"
     assert lower.get_ylabel() == "exactly right (%)"
