@@ -25,7 +25,6 @@ RANKS = (
 )
 RANK = {name: rank for rank, names in enumerate(RANKS) for name in names}
 MODELS = {"formats", "layers", "model", "recurrent", "seq2seq", "word2vec"}
-SHELF = 14  # modules of a folder, about
 
 
 @cache
@@ -192,12 +191,6 @@ def test_what_is_imported_is_promised():
             f"{path.relative_to(ROOT)} imports {name}, which pyproject.toml does not promise" for name in missing
         ]
     none_of(faults)
-
-
-def test_a_shelf_is_short():
-    for folder in {path.parent for path in modules()}:
-        found = [path.name for path in folder.glob("*.py") if path.name != "__init__.py"]
-        assert len(found) <= SHELF, f"{folder.relative_to(ROOT)} holds {len(found)} modules: make a folder of some"
 
 
 def test_a_file_is_short_and_says_what_it_is():

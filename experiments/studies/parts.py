@@ -57,7 +57,18 @@ def words(args, path):
     """The flags of a sweep over all parts."""
     same = ("steps", "digits", "d_model", "members", "seed", "test_sequences")
     fixed = [word for name in same for word in (f"--{name}", str(getattr(args, name)))]
-    return ["--norm", ",".join(PARTS.values()), *fixed, "--ema", "0", "--until", "steps", "--no_certify", "--run_dir", str(path)]
+    return [
+        "--norm",
+        ",".join(PARTS.values()),
+        *fixed,
+        "--ema",
+        "0",
+        "--until",
+        "steps",
+        "--no_certify",
+        "--run_dir",
+        str(path),
+    ]
 
 
 def table(records):
