@@ -43,6 +43,7 @@ class Config:
         position_options: Options of the position scheme. The default is those of its file.
         similarity: Formula of the attention scores: a file of layers/similarity/.
         scale_embedding: Factor sqrt(d_model) on embeddings.
+        embedding_std: Standard deviation of embeddings at the start. With None, 1 / sqrt(d_model).
         tie_embeddings: Transposed embedding table as the output head, instead of a matrix of its own.
         attention_bias: Biases on queries, keys, values and the output projection.
         output_projection: Linear map after the heads are joined.
@@ -71,6 +72,7 @@ class Config:
     position_options: Any = None
     similarity: config.Similarity = "scaled_dot"
     scale_embedding: bool = False
+    embedding_std: float | None = None
     tie_embeddings: bool = False
     attention_bias: bool = False
     output_projection: bool = False
@@ -118,10 +120,8 @@ def init(key: Array, cfg: Config) -> Params:
     """Return parameters, a nested dict of float32 arrays; those of the blocks have a leading axis of layers."""
     embedding_key, position_key, block_key, norm_key, head_key = jax.random.split(key, 5)
     tokens_BT, x_BTD = jnp.zeros((1, 1), jnp.int32), jnp.zeros((1, 1, cfg.d_model))
-    params = {
-        "embedding": Embedding(cfg.vocab_size, cfg.d_model).init(embedding_key, tokens_BT)["params"],
-        "blocks": init_blocks(block_key, cfg),
-    }
+    embedding = Embedding(cfg.vocab_size, cfg.d_model, std=cfg.embedding_std).init(embedding_key, tokens_BT)
+    params = {"embedding": embedding["params"], "blocks": init_blocks(block_key, cfg)}
     scheme = position.Part(cfg.position_options, "embed")
     if learned := scheme.init(position_key, None, x_BTD, tokens_BT, cfg.max_len):
         params["position"] = learned["params"]

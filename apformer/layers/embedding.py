@@ -20,10 +20,11 @@ class Embedding(nn.Module):
     vocab_size: int
     d_model: int
     scale: bool = False
+    std: float | None = None
 
     @nn.compact
     def __call__(self, tokens_BT: Array) -> Array:
-        std = self.d_model**-0.5  # so that tied logits, and embeddings times sqrt(d_model), start at unit size
+        std = self.std or self.d_model**-0.5  # tied logits, and embeddings times sqrt(d_model), then have unit size
         table_VD = self.param("table", nn.initializers.normal(std), (self.vocab_size, self.d_model))
         x_BTD = jnp.take(table_VD, tokens_BT, axis=0)
         return x_BTD * jnp.asarray(self.d_model**0.5, x_BTD.dtype) if self.scale else x_BTD

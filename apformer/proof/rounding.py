@@ -176,10 +176,11 @@ def tight_bound(last: LastLayer, columns: np.ndarray, through: np.ndarray, w: di
 
 
 def remainder(e: np.ndarray, least: np.ndarray, D: int) -> np.ndarray:
-    """Bound |r(y + dy) - r(y) - J dy| for |dy| <= e, where the divisor of the norm is at least `least` on the way.
+    """Bound the second order of a norm, |r(y + dy) - r(y) - J dy|.
 
-    r = sqrt(D) u for the first D coordinates of the unit vector u along x = (y - mean, sqrt(D epsilon)). The second
-    derivative of u along a u + b v, for a unit vector v orthogonal to u, is -(2 a b v + b^2 u) / |x|^2. If
-    a^2 + b^2 = 1, it is at most 2 / (sqrt(3) |x|^2) long, where b^2 = 2/3.
+    |dy| is at most e, and the divisor of the norm at least `least` on the way. r = sqrt(D) u for the first D
+    coordinates of the unit vector u along x = (y - mean, sqrt(D epsilon)). The second derivative of u along a u + b v,
+    for a unit vector v orthogonal to u, is -(2 a b v + b^2 u) / |x|^2. If a^2 + b^2 = 1, it is at most
+    2 / (sqrt(3) |x|^2) long, where b^2 = 2/3.
     """
     return np.square(e / least) / (3 * D) ** 0.5

@@ -27,6 +27,7 @@ def test_the_default_config_is_the_sketch():
         "position_options": {},
         "similarity": "scaled_dot",
         "scale_embedding": False,
+        "embedding_std": None,
         "tie_embeddings": False,
         "attention_bias": False,
         "output_projection": False,
