@@ -15,16 +15,16 @@ from apformer.layers.norm import norm_of
 
 
 class Embedding(nn.Module):
-    """x_BTD = table_VD[tokens_BT], times sqrt(d_model) if `scale`."""
+    """x_BTD = table_VD[tokens_BT], times sqrt(d_model) if `scale`. std: of the table at the start."""
 
     vocab_size: int
     d_model: int
     scale: bool = False
-    std: float | None = None
+    std: float | None = None  # None for 1 / sqrt(d_model): tied or scaled, it then has unit size
 
     @nn.compact
     def __call__(self, tokens_BT: Array) -> Array:
-        std = self.std or self.d_model**-0.5  # tied logits, and embeddings times sqrt(d_model), then have unit size
+        std = self.d_model**-0.5 if self.std is None else self.std
         table_VD = self.param("table", nn.initializers.normal(std), (self.vocab_size, self.d_model))
         x_BTD = jnp.take(table_VD, tokens_BT, axis=0)
         return x_BTD * jnp.asarray(self.d_model**0.5, x_BTD.dtype) if self.scale else x_BTD

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.long
 (generalization,) = scripts.load("generalization")
 
 TINY = (
-    "--recipe sketch --rule adamw --n_layers 1 --hard_fraction 0 --prefix_rows 0 --long_rows 0 "
+    "--recipe sketch --rule adamw --ema 0 --n_layers 1 --hard_fraction 0 --prefix_rows 0 --long_rows 0 "
     "--d_model 8 --digits 2 --max_difference 30 --crop_terms 4 --batch_size 4 --test_sequences 20 "
     "--steps 2 --log_every 2 --save_every 2 --warmup_steps 0 --window 5 --position relative --learning_rate 1e-3,1e-2"
 )

@@ -61,9 +61,9 @@ def sketch(digits: int = 3) -> Settings:
     """Progressions with the plain transformer that the project began with: six of its blocks.
 
     Its positions are absolute, so crops keep theirs, and some rows are not cropped. Positions have unit size, and so
-    have embeddings at the start: with smaller ones training takes three times the steps.
+    have embeddings at the start: with smaller ones training takes twice the steps.
     """
-    training = Training(recipe="sketch", steps=3000, until="certified", batch_size=64, save_every=500, ema=0.99)
+    training = Training(recipe="sketch", steps=6000, until="certified", batch_size=64, save_every=500, ema=0.99)
     architecture = model.Config(n_layers=6, embedding_std=1.0)
     options = Options(crop_terms=8, hard_fraction=0.875, prefix_rows=32, long_rows=4, own_positions=True)
     rule = optimizer.Config(rule="muon", learning_rate=4e-3, weight_decay=0.1)
