@@ -61,7 +61,7 @@ def sketch(digits: int = 3) -> Settings:
     """Progressions with the plain transformer that the project began with: six of its blocks.
 
     Its positions are absolute, so crops keep theirs, and some rows are not cropped. Positions have unit size, and so
-    have embeddings at the start: with smaller ones training takes twice the steps.
+    have embeddings at the start: smaller ones are learned more slowly.
     """
     training = Training(recipe="sketch", steps=6000, until="certified", batch_size=64, save_every=500, ema=0.99)
     architecture = model.Config(n_layers=6, embedding_std=1.0)
