@@ -15,7 +15,7 @@ from tests.runs.test_checkpoint import flip, largest
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("without_pictures")]
 FLAGS = """--digits 2 --max_difference 30 --max_terms 6 --d_model 8 --n_layers 1 --n_heads 2 --steps 16 --batch_size 8
  --log_every 2 --save_every 4 --keep 3 --warmup_steps 2 --test_sequences 20 --until steps
- --rule adamw --prefix_rows 0 --hard_fraction 0"""
+ --rule adamw --prefix_rows 0 --hard_fraction 0 --ema 0"""
 
 
 @pytest.fixture(scope="module")
