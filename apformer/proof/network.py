@@ -207,6 +207,28 @@ def distinct(numbers: np.ndarray) -> np.ndarray:
     return numbers[np.diff(numbers, prepend=numbers[:1] - 1) != 0]
 
 
+def look_up(codes: np.ndarray, places: np.ndarray, base: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return (seen, below) of a layer: the row in `below` of each string that a string of `codes` reads, and `below`.
+
+    Args:
+        codes: (N,) strings of the layer.
+        places: Places in a string that each key depends on, (W, tokens).
+        base: Radix of the codes; its last digit stands for tokens before the row.
+    """
+
+    def parts(at: slice) -> np.ndarray:
+        token = {place: codes[at] // base**place % base if place >= 0 else base - 1 for place in set(places.flat)}
+        return np.stack([sum(token[place] * base**o for o, place in enumerate(key)) for key in places], 1)
+
+    def rows(at: slice) -> np.ndarray:
+        return np.where(part[at] % base == base - 1, -1, np.searchsorted(below, part[at]))
+
+    part = map_batches(parts, len(codes))
+    below = distinct(part)
+    below = below[below % base != base - 1]
+    return map_batches(rows, len(part)), below
+
+
 def layers(codes: np.ndarray, weights: dict, cfg: dict, contexts: ModuleType) -> tuple[np.ndarray, list]:
     """List the distinct strings for which each layer is computed.
 
@@ -217,20 +239,7 @@ def layers(codes: np.ndarray, weights: dict, cfg: dict, contexts: ModuleType) ->
     """
     steps, base = [], radix(cfg)
     for layer in range(cfg["n_layers"], 0, -1):
-        places = contexts.reads(cfg, layer)
-
-        def parts(at: slice, codes: np.ndarray = codes, places: np.ndarray = places) -> np.ndarray:
-            token = {place: codes[at] // base**place % base if place >= 0 else base - 1 for place in set(places.flat)}
-            return np.stack([sum(token[place] * base**o for o, place in enumerate(key)) for key in places], 1)
-
-        part = map_batches(parts, len(codes))
-        below = distinct(part)
-        below = below[below % base != base - 1]
-
-        def rows(at: slice, part: np.ndarray = part, below: np.ndarray = below) -> np.ndarray:
-            return np.where(part[at] % base == base - 1, -1, np.searchsorted(below, part[at]))
-
-        seen = map_batches(rows, len(part))
+        seen, below = look_up(codes, contexts.reads(cfg, layer), base)
         w = {name[7:]: array[layer - 1] for name, array in weights.items() if name.startswith("blocks.")}
         steps, codes = [(seen, w), *steps], below
     return codes, steps

@@ -50,7 +50,7 @@ def bayes(digits: int = 3) -> Settings:
     run = settings.training
     return replace(
         settings,
-        training=replace(run, recipe="bayes", until="steps", save_every=500, ema=0.0, steps=max(3000, run.steps)),
+        training=replace(run, recipe="bayes", until="steps", ema=0.0, steps=max(3000, run.steps)),
         model=replace(settings.model, d_ff=None),
         optimizer=replace(settings.optimizer, learning_rate=4e-3, weight_decay=0.03),
         options=replace(settings.options, prefix_rows=512, prefix_loss="alone"),
