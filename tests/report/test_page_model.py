@@ -54,12 +54,7 @@ DECODERS = [  # every choice that the page knows, each field with two values or 
     recipes.exact(3).model,  # relative positions
 ]
 CONFIGS = [*DECODERS, *(recurrent.Config(cell=cell, d_model=6, n_layers=2) for cell in ("rnn", "gru", "lstm"))]
-UNREAD = {
-    "embedding_std",
-    "dropout",
-    "attention_dropout",
-    "position_options",
-}  # which change nothing that the page computes
+UNREAD = {"embedding_std", "dropout", "attention_dropout", "position_options"}  # change nothing that it computes
 RELATIVE = small(position="relative", window=5, attention_sink=True, output_projection=True, final_norm=True)
 capture = jax.jit(partial(model.apply, cfg=RELATIVE, capture=("attention", "residual")))
 
