@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from apformer import files, tasks
+from apformer.analysis.certificate import case
 from apformer.commands import Run
 from apformer.errors import UserError, typed
 from apformer.files import FilePath
@@ -119,8 +120,8 @@ def write_proof(folder: Path, run: Path, settings: Settings, member: int | None 
     """Write a new folder with the certified parameters of a run, and return their step.
 
     Raises:
-        UserError: USAGE without a certificate, if it is of another member, or if the folder holds files; those of
-            `restore.load_result`.
+        UserError: USAGE without a certificate, if it is of another member, if numpy does not compute the model, or if
+            the folder holds files; those of `restore.load_result`.
     """
     contexts: Any = tasks.ability(settings, "contexts", run, "export --to proof")
     contexts = contexts(settings) if callable(contexts) else contexts
@@ -133,6 +134,8 @@ def write_proof(folder: Path, run: Path, settings: Settings, member: int | None 
             f"{place} is of member {certificate['member']}, not of --member {member}"
             f": run {typed('certify', run, '--member', member)}"
         )
+    if fault := case(settings, contexts, params).fault:
+        raise UserError(f"check.py does not compute the model of {run}: {fault}")
     files.require_empty(folder)
     with files.disk_errors(folder):
         write_safetensors(folder / "model.safetensors", settings.architecture, params, settings.model)
