@@ -27,7 +27,7 @@ from apformer.tasks.progressions.proof.rows import (  # noqa: F401, for a Case
 )
 
 FILES = (Path(rows.__file__),)
-TOKENS = 2**13  # tokens computed at once, so that their states fit the cache of a CPU
+TOKENS = 2**10  # tokens computed at once, so that their states fit the cache of a CPU
 PLACES = 2**12  # more than the tokens of any row
 SPAN = 2**20  # more than any term
 COMPUTED = {"position": ("sinusoidal", "learned", "none"), "similarity": ("scaled_dot", "dot")}
