@@ -49,8 +49,8 @@ PROGRAM = "python experiments/studies/generalization.py"
 MOST_CONTEXTS = 2_000_000  # that are enumerated
 SEQUENCES = 512  # of a suite, where --test_sequences does not say
 CAPTION = """\
-Predictable terms exactly right, free-running, in %: median over the seeds (worst to best, where they differ). Seconds
-are those of training and measuring all seeds."""
+Excess: the validation loss above the Bayes floor, in nats. Predictable terms exactly right, free-running, in %: median
+over the seeds (worst to best, where they differ). Seconds are those of training and measuring all seeds."""
 
 _draw = jax.jit(generator.draw, static_argnums=(1, 2, 3))
 
@@ -205,13 +205,15 @@ def measured(path: Path, members: list[dict], certify: bool = False) -> list[dic
         if record["folder"] not in states:
             settings = load_settings(run)
             _, state = checkpoint.load(run / "checkpoints", abstract_state(settings))
-            states = {record["folder"]: (settings, trained(state), suites(settings, load_rows(run)))}
-        settings, params, rows = states[record["folder"]]
+            file_rows = load_rows(run)
+            floor = training.floor(settings, file_rows)
+            states = {record["folder"]: (settings, trained(state), suites(settings, file_rows), floor)}
+        settings, params, rows, floor = states[record["folder"]]
         if settings.training.members > 1:
             params = jax.tree.map(lambda leaf_M, k=record["member"]: leaf_M[k], params)
         begun = time.perf_counter()
         shares = {name: suite and measure(suite, params, settings) for name, suite in rows.items()}
-        found[key] = {"suites": shares}
+        found[key] = {"suites": shares, "excess": None if floor is None else record["validation"]["loss"] - floor}
         if certify:
             found[key] |= _certified(shares, params, settings)
         found[key]["seconds"] = round(time.perf_counter() - begun, 1)
@@ -237,12 +239,14 @@ def table(members: list[dict], command: str) -> str:
     names = next((record["suites"] for record in members if not record["failed"]), {})
 
     def cells(records: list[dict]) -> dict[str, str]:
-        found, answers = [], [record["certified"] for record in records if not record["failed"]]
+        right = [record for record in records if not record["failed"]]
+        found, answers, excess = [], [record["certified"] for record in right], [record["excess"] for record in right]
         for name in names:
-            measured = [record["suites"][name] for record in records if not record["failed"]]
+            measured = [record["suites"][name] for record in right]
             found.append("-" if None in measured else _study.spread([each["free_running"] for each in measured]))
         certified = "-" if None in answers or not answers else f"{sum(answers)} of {len(records)}"
-        return dict(zip(names, found, strict=True)) | {"certified": certified}
+        excess = "-" if None in excess else _study.middle(excess)
+        return {"excess": excess} | dict(zip(names, found, strict=True)) | {"certified": certified}
 
     def what(name: str) -> str:
         found = [record["suites"][name] for record in members if not record["failed"]]
