@@ -68,20 +68,13 @@ def long(key: jax.Array, cfg: Config, batch_size: int) -> Progressions:
     return Progressions(first_B, difference_B, jnp.where(split_of(difference_B, first_B) == 0, terms_B, 0))
 
 
-def near_round(key: jax.Array, cfg: Config, most_before_B: np.ndarray, terms: int) -> Progressions:
+def near_round(key: jax.Array, cfg: Config, batch_size: int, terms: int) -> Progressions:
     """Draw crops of training lines in which a predictable term is close to a round number.
 
     A crop that is on no training line, or starts out of range, gets 0 terms.
 
     Pure; all but key are static under jit.
-
-    Args:
-        key: Random key.
-        cfg: Config of the generator.
-        most_before_B: Most terms before the one that is close to a round number, of each crop; the least is 2.
-        terms: Most terms of a crop.
     """
-    batch_size = len(most_before_B)
     keys = jax.random.split(key, 7)
     power_J, top = jnp.asarray(10 ** np.arange(cfg.digits + 1), jnp.int32), 10**cfg.digits - 1
     j_B = 1 + below(keys[0], jnp.full(batch_size, cfg.digits, jnp.int32))
@@ -96,7 +89,7 @@ def near_round(key: jax.Array, cfg: Config, most_before_B: np.ndarray, terms: in
     difference_B = jnp.where(in_range_B, round_B, exact_B)
     # The number of terms before this term is random, at most as many as fit.
     room_B = jnp.where(difference_B < 0, top - term_B, term_B) // jnp.maximum(abs(difference_B), 1)
-    before_B = jnp.minimum(2 + below(keys[5], jnp.asarray(most_before_B - 1, jnp.int32)), room_B)
+    before_B = jnp.minimum(2 + below(keys[5], jnp.full(batch_size, terms - 2, jnp.int32)), room_B)
     first_B = jnp.clip(term_B - before_B * difference_B, 0, top)
     fits_B = (before_B >= 2) & (0 <= term_B) & (term_B <= top) & (split_of(difference_B, first_B) == 0)
     terms_B = jnp.minimum(fitting(first_B, difference_B, cfg.digits), terms)

@@ -123,10 +123,7 @@ def sample(key: jax.Array, settings: Settings, train_rows: TrainRows = FRESH) ->
         progressions = _draw_rows(other_key, settings, file, candidates - near, sampling.long_rows > 0)
         parts.append(crops.anywhere(start_key, progressions, cfg.digits, terms))
         if near:
-            # To a model that reads whole rows the third term is the hardest, since it has the fewest before it.
-            third = near // 2 if sampling.long_rows else 0
-            before_B = np.where(np.arange(near) < third, 2, terms - 1)
-            parts.append(_placed(round_key, settings, crops.near_round(round_key, cfg, before_B, terms)))
+            parts.append(_placed(round_key, settings, crops.near_round(round_key, cfg, near, terms)))
     rows, before_B = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
     if train_rows.missed is not None:
         missed = _placed(jax.random.fold_in(round_key, 1), settings, train_rows.missed)
