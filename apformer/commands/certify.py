@@ -164,7 +164,7 @@ def _enumerate(
         identity: Facts that the tally depends on, besides whether JAX or numpy computes it.
         patience: Seconds that the rest may take.
         model: Model for JAX to screen; with None, numpy proves.
-        hasty: Whether to end at the first slice with a fault of a proof, or with an error of a screening.
+        hasty: Whether to end at the first fault of a proof, or at the WORST-th error of a screening.
         meanwhile: Function that a thread calls once the first contexts are right.
 
     Raises:
@@ -203,7 +203,7 @@ def _enumerate(
                     amount = f"{done:,} of {total:,} contexts" if total else f"{done:,} contexts"
                     tell(f"{path} is asked up to {amount}: the same command goes on")
                     sys.exit(128 + max(received))
-                if hasty and (tally["errors"] if model else check.verdict(tally, None, case.bounded)[2]):
+                if hasty and (tally["errors"] >= check.WORST if model else check.verdict(tally, None, case.bounded)[2]):
                     break
                 if meanwhile is not None:
                     thread.submit(meanwhile)
