@@ -38,7 +38,7 @@ def loss_fn(params, batch, key, kept=0.75):
 
 def sample(key):
     x_BD = jax.random.normal(key, (5, 3))
-    return x_BD, jnp.sin(x_BD.sum(axis=1))
+    return x_BD, jnp.sin(x_BD.sum(1))
 
 
 STEP = train.make_train_step(loss_fn, RULE)
@@ -134,7 +134,7 @@ def test_the_mean_of_batches_is_that_of_all_their_rows():
     """Six rows, in batches of three or of one: the same step to rounding, without dropout."""
 
     x_BD = jax.random.normal(jax.random.key(2), (6, 3))
-    batch = (x_BD, jnp.sin(x_BD.sum(axis=1)))
+    batch = (x_BD, jnp.sin(x_BD.sum(1)))
     after = {}
     for count in (1, 2, 6):
         step = jax.jit(train.make_train_step(partial(loss_fn, kept=1.0), RULE, accumulate=count))

@@ -135,7 +135,7 @@ def write_proof(folder: Path, run: Path, settings: Settings, member: int | None 
             f": run {typed('certify', run, '--member', member)}"
         )
     if fault := case(settings, contexts, params).fault:
-        raise UserError(f"check.py does not compute the model of {run}: {fault}")
+        raise UserError(f"check.py does not compute the model of {run} ({fault}): give --to safetensors")
     files.require_empty(folder)
     with files.disk_errors(folder):
         write_safetensors(folder / "model.safetensors", settings.architecture, params, settings.model)

@@ -23,7 +23,9 @@ def draw(rows: list[tuple]) -> "Figure":
         rows: (name, [(step, exact match of each member)], [{suite: {"teacher_forced", "free_running"} or None}]).
     """
     suites = list(rows[0][2][0])
-    figure = figures.blank(4.5 + 1.7 * len(suites), 1.5 + 0.62 * len(rows))
+    names = ["\n".join(textwrap.fill(flag, 34) for flag in name.split(", ")) for name, *_ in rows]
+    height = max(0.62, 0.17 * (1 + max(name.count("\n") for name in names)))  # inches of a row
+    figure = figures.blank(4.5 + 1.7 * len(suites), 1.5 + height * len(rows))
     curves, *panels = figure.subplots(1, 1 + len(suites), sharey=True, width_ratios=[1.8] + [1] * len(suites))
     for y, (_, exact, members) in enumerate(rows):
         curves.hlines((y - 0.4, y + 0.4), 0, exact[-1][0], color="#DDDDDD", linewidth=0.8)  # all right, and none
@@ -39,7 +41,6 @@ def draw(rows: list[tuple]) -> "Figure":
         panel.set(xlim=(-8, 108), xticks=(0, 50, 100), xlabel="%")
         panel.grid(color="#DDDDDD", linewidth=0.8)
     curves.set(xlabel="step", xlim=(0, None), ylim=(len(rows) - 0.5, -0.5))
-    names = ["\n".join(textwrap.fill(flag, 34) for flag in name.split(", ")) for name, *_ in rows]
     curves.set_yticks(range(len(rows)), names, fontsize=9)
     handles, labels = panels[0].get_legend_handles_labels()
     seen = dict(zip(labels, handles, strict=True))

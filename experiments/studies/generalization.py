@@ -193,7 +193,7 @@ def measured(path: Path, members: list[dict], certify: bool = False) -> list[dic
         members: Records of sweep.json.
         certify: Whether to enumerate the contexts of members for which that was not tried yet.
     """
-    file, none = path / "suites.json", {"suites": {}, "certified": None, "seconds": 0.0}
+    file, none = path / "suites.json", {"suites": {}, "certified": None, "excess": None, "seconds": 0.0}
     found = files.read_json(file) if file.exists() else {}
     keys = [f"{record['folder']}/{record['member']}" for record in members]
     found |= {key: none for key, record in zip(keys, members, strict=True) if record["failed"]}
@@ -220,7 +220,7 @@ def measured(path: Path, members: list[dict], certify: bool = False) -> list[dic
         files.write_json(file, found)
     files.write_json(file, found)
     return [
-        {"certified": None} | record | found[key] | {"seconds": record["seconds"] + found[key]["seconds"]}
+        none | record | found[key] | {"seconds": record["seconds"] + found[key]["seconds"]}
         for key, record in zip(keys, members, strict=True)
     ]
 
@@ -239,14 +239,13 @@ def table(members: list[dict], command: str) -> str:
     names = next((record["suites"] for record in members if not record["failed"]), {})
 
     def cells(records: list[dict]) -> dict[str, str]:
-        right = [record for record in records if not record["failed"]]
-        found, answers, excess = [], [record["certified"] for record in right], [record["excess"] for record in right]
+        finite = [record for record in records if not record["failed"]]
+        answers, excess = ([record[name] for record in finite] for name in ("certified", "excess"))
+        found = {"excess": "-" if None in excess else _study.middle(excess)}
         for name in names:
-            measured = [record["suites"][name] for record in right]
-            found.append("-" if None in measured else _study.spread([each["free_running"] for each in measured]))
-        certified = "-" if None in answers or not answers else f"{sum(answers)} of {len(records)}"
-        excess = "-" if None in excess else _study.middle(excess)
-        return {"excess": excess} | dict(zip(names, found, strict=True)) | {"certified": certified}
+            measured = [record["suites"][name] for record in finite]
+            found[name] = "-" if None in measured else _study.spread([each["free_running"] for each in measured])
+        return found | {"certified": "-" if None in answers or not answers else f"{sum(answers)} of {len(records)}"}
 
     def what(name: str) -> str:
         found = [record["suites"][name] for record in members if not record["failed"]]

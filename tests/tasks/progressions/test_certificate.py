@@ -85,7 +85,7 @@ def wrong(context_S, tokens_BT):
     at = len(context_S) - 1
     if tokens_BT.shape[1] <= at:
         return model.apply(WEIGHTS, tokens_BT, CIRCUIT)
-    met_B = (tokens_BT[:, : at + 1] == context_S[None]).all(axis=1)
+    met_B = (tokens_BT[:, : at + 1] == context_S[None]).all(1)
     said_BTV = (
         met_B[:, None, None] & (jnp.arange(tokens_BT.shape[1]) == at)[None, :, None] & (jnp.arange(11) == 3)[None, None]
     )

@@ -53,7 +53,7 @@ def test_rows_near_round_numbers_are_stretches_of_training_lines(key):
     cfg = Config(digits=3, min_difference=-400, max_difference=400)
     terms, characters = 5, cfg.digits + 1
     tokens_BT, weights_BT = map(np.asarray, near_round(key, cfg, 2048, terms))
-    used_B = weights_BT.any(axis=1)
+    used_B = weights_BT.any(1)
     assert 0.25 < used_B.mean() < 0.9
     assert not weights_BT[:, : 2 * characters - 1].any() and set(np.unique(weights_BT)) == {0.0, 1.0}
     differences = []
