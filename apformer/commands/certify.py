@@ -28,7 +28,7 @@ from apformer.settings import Settings
 PATIENCE = 1800  # seconds that an enumeration may take without --yes
 PARTIAL = "certificate.partial.json"
 KEEP_EVERY = 30  # seconds
-SCREENED = 2**20  # contexts above which JAX screens before a proof that may fail, since numpy is slower
+SCREENED = 2**22  # contexts above which JAX screens before a proof that may fail, since numpy is slower
 
 
 @dataclass(frozen=True)
@@ -96,9 +96,9 @@ def certify_run(
         patience: Seconds that it may take.
         screen: Let JAX compute the model alone, without a proof, as for models that numpy does not compute.
         compare: Compare the logits of JAX with those of numpy after every string.
-        hasty: End at the first fault. With more than SCREENED contexts, JAX screens them before numpy proves them. If
-            the proof fails, no file is written, and the result is {"certified": False, "missed": the contexts with the
-            smallest margins}.
+        hasty: End at the WORST-th error, or at the first margin below its bound. With more than SCREENED contexts, JAX
+            screens them before numpy proves them. If the proof fails, no file is written, and the result is
+            {"certified": False, "missed": the contexts with the smallest margins}.
         meanwhile: Function that a thread calls while numpy proves, once the first contexts are proven.
 
     Raises:
@@ -164,7 +164,7 @@ def _enumerate(
         identity: Facts that the tally depends on, besides whether JAX or numpy computes it.
         patience: Seconds that the rest may take.
         model: Model for JAX to screen; with None, numpy proves.
-        hasty: Whether to end at the first fault of a proof, or at the WORST-th error of a screening.
+        hasty: Whether to end at the WORST-th error, or at the first margin of a proof that is below its bound.
         meanwhile: Function that a thread calls once the first contexts are right.
 
     Raises:
@@ -203,9 +203,10 @@ def _enumerate(
                     amount = f"{done:,} of {total:,} contexts" if total else f"{done:,} contexts"
                     tell(f"{path} is asked up to {amount}: the same command goes on")
                     sys.exit(128 + max(received))
-                if hasty and (tally["errors"] >= check.WORST if model else check.verdict(tally, None, case.bounded)[2]):
+                unbounded = model is None and case.bounded and tally["covered"] < tally["strings"]
+                if hasty and (unbounded or tally["errors"] >= check.WORST):
                     break
-                if meanwhile is not None:
+                if meanwhile is not None and not tally["errors"]:
                     thread.submit(meanwhile)
                     meanwhile = None
                 if now - saved > KEEP_EVERY:
