@@ -64,8 +64,7 @@ def cut_back(path):
 
 
 def missed(path):
-    settings = tasks.load("progressions").RECIPES["exact"]()
-    crops.from_records(metrics.read_missed(path.parent), settings.data, 12, 8)
+    crops.from_records(metrics.read_missed(path.parent), 8)
 
 
 def verify(sealed):

@@ -109,4 +109,4 @@ def test_a_damaged_line_is_named(tmp_path):
 def test_contexts_that_are_none_are_named(changes):
     record = {"step": 4, "first": [7, 1], "difference": [30, 9], "given": [2, 3]} | changes
     with refused(CHECKPOINT, r"missed\.jsonl is damaged .* restore it"):
-        crops.from_records([record], SETTINGS.data, 8, 4)
+        crops.from_records([record], 4)

@@ -96,25 +96,42 @@ def near_round(key: jax.Array, cfg: Config, batch_size: int, terms: int) -> Prog
     return Progressions(first_B, difference_B, jnp.where(fits_B, terms_B, 0))
 
 
-def from_records(records: list[dict], cfg: Config, terms: int, count: int) -> Progressions:
-    """Return `count` rows of up to `terms` terms for the contexts in records of missed.jsonl, the newest first.
+def from_records(records: list[dict], count: int) -> Progressions:
+    """Return the rows of the contexts in records of missed.jsonl, the newest first, each up to its wrong term.
 
-    They are numpy arrays; unused rows get 0 terms. Raises UserError (exit CHECKPOINT) for damaged records.
+    These are numpy arrays of `count` rows of training lines; unused ones get 0 terms.
+
+    Raises:
+        UserError: Exit code CHECKPOINT, for damaged records.
     """
     try:
         names = "first", "difference", "given"
         columns = [np.array([record.get(name, []) for name in names], np.int32) for record in reversed(records)]
-        first_N, difference_N, before_N = np.concatenate([np.zeros((3, 0), np.int32), *columns], axis=1)
+        first_N, difference_N, given_N = np.concatenate([np.zeros((3, 0), np.int32), *columns], axis=1)
     except (OverflowError, TypeError, ValueError) as error:
         fault = f"missed.jsonl is damaged ({error})"
         raise UserError(f"{fault}: restore it from a copy, or train anew", CHECKPOINT) from None
-    # A context with more terms than a row is cut to its last terms.
-    first_N = first_N + np.maximum(before_N + 1 - terms, 0) * difference_N
+    terms: dict[tuple, int] = {}
     trained_N = split_of(difference_N, first_N) == 0
-    pairs = [*dict.fromkeys(zip(first_N[trained_N].tolist(), difference_N[trained_N].tolist(), strict=True))][:count]
-    first_B, difference_B = np.array(pairs + [(0, 1)] * (count - len(pairs)), np.int32).reshape(count, 2).T
-    terms_B = np.minimum(fitting(first_B, difference_B, cfg.digits), terms)
-    return Progressions(first_B, difference_B, np.where(np.arange(count) < len(pairs), terms_B, 0).astype(np.int32))
+    for first, difference, number in np.stack([first_N, difference_N, given_N + 1], 1)[trained_N].tolist():
+        terms.setdefault((first, difference), number)
+    rows = [(*line, number) for line, number in terms.items()][:count]
+    return Progressions(*np.array(rows + [(0, 1, 0)] * (count - len(rows)), np.int32).reshape(count, 3).T)
+
+
+def last_terms(rows: Progressions, digits: int, terms: int) -> tuple[Progressions, jax.Array]:
+    """Return (crops, terms before): `terms` terms, the last of each row among them. Crops of no terms have none."""
+    before_B = jnp.maximum(jnp.asarray(rows.terms_B) - terms, 0)
+    first_B = rows.first_B + before_B * rows.difference_B
+    fits_B = jnp.minimum(fitting(first_B, jnp.asarray(rows.difference_B), digits), terms)
+    return Progressions(first_B, rows.difference_B, jnp.where(rows.terms_B > 0, fits_B, 0)), before_B
+
+
+def some(key: jax.Array, rows: Progressions, digits: int, count: int) -> Progressions:
+    """Draw `count` of the rows that have terms, and extend them as far as they fit. Pure."""
+    index_B = below(key, jnp.full(count, jnp.maximum((rows.terms_B > 0).sum(), 1)))
+    first_B, difference_B, terms_B = (jnp.asarray(leaf)[index_B] for leaf in rows)
+    return Progressions(first_B, difference_B, jnp.where(terms_B > 0, fitting(first_B, difference_B, digits), 0))
 
 
 def replace_last(rows: Any, missed: Any, mask_B: np.ndarray) -> Any:

@@ -44,7 +44,7 @@ class TrainRows(NamedTuple):
     """Rows from which `sample` draws."""
 
     file: Progressions | None = None  # training rows of a file; None for fresh rows
-    missed: Progressions | None = None  # rows that certificates report; unused ones have 0 terms
+    missed: Progressions | None = None  # rows that certificates report, up to their wrong terms; unused ones have none
 
 
 FRESH = TrainRows()
@@ -64,7 +64,7 @@ def missed(settings: Settings, train_rows: TrainRows, records: list[dict]) -> Tr
     count = mined_rows(settings)
     if train_rows.file is not None or not count:
         return train_rows
-    return train_rows._replace(missed=crops.from_records(records, settings.data, _terms(settings), count))
+    return train_rows._replace(missed=crops.from_records(records, count))
 
 
 def load(settings: Settings) -> tuple[Settings, Rows]:
@@ -123,15 +123,22 @@ def sample(key: jax.Array, settings: Settings, train_rows: TrainRows = FRESH) ->
         progressions = _draw_rows(other_key, settings, file, candidates - near, sampling.long_rows > 0)
         parts.append(crops.anywhere(start_key, progressions, cfg.digits, terms))
         if near:
-            parts.append(_placed(round_key, settings, crops.near_round(round_key, cfg, near, terms)))
+            round_rows = crops.near_round(round_key, cfg, near, terms)
+            before_B = crops.terms_before(jax.random.fold_in(round_key, 0), round_rows, cfg, terms)
+            parts.append((_crops(settings, round_rows), before_B))
     rows, before_B = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
-    if train_rows.missed is not None:
-        missed = _placed(jax.random.fold_in(round_key, 1), settings, train_rows.missed)
-        rows, before_B = crops.replace_last((rows, before_B), missed, train_rows.missed.terms_B > 0)
+    missed = train_rows.missed
+    if missed is not None:
+        missed_crops, missed_before_B = crops.last_terms(missed, cfg.digits, terms)
+        others = _crops(settings, missed_crops), missed_before_B
+        rows, before_B = crops.replace_last((rows, before_B), others, missed.terms_B > 0)
     start_B = (cfg.digits + 1) * before_B if mined and sampling.own_positions else None
     step = Step(_weighted(rows, settings), start_B=start_B)
     if sampling.long_rows:
         long = _draw_rows(jax.random.fold_in(key, 1), settings, file, sampling.long_rows, True)
+        if missed is not None:
+            again = crops.some(jax.random.fold_in(key, 2), missed, cfg.digits, -(-sampling.long_rows // 2))
+            long = crops.replace_last(long, again, again.terms_B > 0)
         most = generator.most_terms(cfg)
         step = step._replace(long=crops.predictable(generator.encode_rows(long, cfg.digits, most), cfg.digits))
     if not sampling.prefix_rows:
@@ -142,11 +149,9 @@ def sample(key: jax.Array, settings: Settings, train_rows: TrainRows = FRESH) ->
     return step._replace(prefixes=generator.encode_rows(prefixes, cfg.digits, 2))
 
 
-def _placed(key: jax.Array, settings: Settings, rows: Progressions) -> tuple[Batch, jax.Array]:
-    """Return crops as a Batch whose first two terms have weight 0, and a random number of terms before each."""
-    cfg, terms = settings.data, _terms(settings)
-    batch = crops.predictable(generator.encode_rows(rows, cfg.digits, terms), cfg.digits)
-    return batch, crops.terms_before(jax.random.fold_in(key, 0), rows, cfg, terms)
+def _crops(settings: Settings, rows: Progressions) -> Batch:
+    """Return crops as a Batch whose first two terms have weight 0."""
+    return crops.predictable(generator.encode_rows(rows, settings.data.digits, _terms(settings)), settings.data.digits)
 
 
 def _terms(settings: Settings) -> int:

@@ -13,29 +13,34 @@ CFG = Config(digits=2, min_difference=-30, max_difference=30)
 
 
 def record(step, *contexts):
-    return {"step": step} | dict(
-        zip(("first", "difference", "given"), map(list, zip(*contexts, strict=True)), strict=True)
-    )
+    first, difference, given = np.array(contexts).T.tolist()
+    return {"step": step, "first": first, "difference": difference, "given": given}
 
 
-def rows(*records, count=4, terms=4):
-    return [tuple(row) for row in np.array(crops.from_records([*records], CFG, terms, count)).T.tolist()]
+def rows(*records, count=4):
+    return [tuple(row) for row in np.array(crops.from_records([*records], count)).T.tolist()]
 
 
 def test_the_newest_come_first_and_each_once():
     early, late = record(4, (1, 3, 2), (2, 3, 2), (9, 9, 2)), record(8, (5, 1, 2), (2, 3, 3))
-    assert rows(early, {"step": 6}, late) == [(5, 1, 4), (2, 3, 4), (1, 3, 4), (9, 9, 4)]
-    assert rows(early, late, count=2) == [(5, 1, 4), (2, 3, 4)]
+    assert rows(early, {"step": 6}, late, count=3) == [(5, 1, 3), (2, 3, 4), (1, 3, 3)]
     assert rows() == rows({"step": 4}) == 4 * [(0, 1, 0)]
 
 
-def test_a_row_ends_where_its_terms_leave_the_digits():
-    assert rows(record(4, (95, 2, 2), (8, -4, 2), (7, 0, 2)), count=3) == [(95, 2, 3), (8, -4, 3), (7, 0, 4)]
+def test_a_crop_ends_where_its_terms_leave_the_digits_and_has_the_place_of_its_context():
+    contexts = (95, 2, 2), (8, -4, 2), (7, 0, 2), (1, 3, 6)
+    missed = crops.from_records([record(4, *contexts)], 5)
+    crops_B, before_B = crops.last_terms(missed, CFG.digits, 4)
+    rows = np.array([*crops_B, before_B]).T.tolist()
+    assert rows == [[95, 2, 3, 0], [8, -4, 3, 0], [7, 0, 4, 0], [10, 3, 4, 3], [0, 1, 0, 0]]
+    for row in np.array(crops.some(jax.random.key(2), missed, CFG.digits, 8)).T.tolist():
+        assert row in [[95, 2, 3], [8, -4, 3], [7, 0, 100], [1, 3, 33]]
+    assert not crops.some(jax.random.key(2), crops.from_records([], 5), CFG.digits, 8).terms_B.any()
 
 
-@given(st.lists(st.tuples(st.integers(0, 99), st.integers(-30, 30), st.integers(2, 6)), max_size=9))
+@given(st.lists(st.tuples(st.integers(0, 99), st.integers(-30, 30), st.integers(2, 6)), min_size=1, max_size=9))
 def test_no_row_is_of_a_held_out_line(contexts):
-    first_B, difference_B, terms_B = crops.from_records([record(4, *contexts)] if contexts else [], CFG, 4, 5)
+    first_B, difference_B, terms_B = crops.from_records([record(4, *contexts)], 5)
     assert len(first_B) == 5 and not split_of(difference_B, first_B)[terms_B > 0].any()
 
 

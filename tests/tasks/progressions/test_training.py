@@ -186,7 +186,7 @@ def test_crops_may_keep_the_positions_of_their_rows(random_params):
     moved = dataclasses.replace(MODEL, position="sinusoidal", position_options=None)
     given = dict(batch_size=12, hard_fraction=0.25, mined_per_hard=6, crop_terms=3, long_rows=1, own_positions=True)
     cfg = dataclasses.replace(settings(**given), model=moved)
-    step = draw(jax.random.key(5), cfg)
+    step = draw(jax.random.key(6), cfg)
     starts_B, (tokens_BT, weights_BT) = np.asarray(step.start_B), map(np.asarray, step.rows)
     anywhere, near = slice(9, 18), slice(18, 27)  # after the drawn rows
     assert not starts_B[:9].any() and starts_B[anywhere].any() and starts_B[near].any()
