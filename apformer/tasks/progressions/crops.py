@@ -21,24 +21,20 @@ from apformer.tasks.progressions.generator import (
     Progressions,
     below,
     draw,
-    encode_rows,
     fitting,
     most_terms,
     split_of,
 )
 
 
-def anywhere(key: jax.Array, progressions: Progressions, digits: int, terms: int) -> tuple[Batch, jax.Array]:
-    """Return (crops, terms before): `terms` terms from a random place of every progression, and its index, (B,).
+def anywhere(key: jax.Array, progressions: Progressions, terms: int) -> tuple[Progressions, jax.Array]:
+    """Return (crops, terms before): at least `terms` terms from a random place of every progression, and its index.
 
-    The first two terms have weight 0, as in a prompt, since crops do not start like rows of the generator.
-
-    Pure; digits and terms are static under jit. The Batch has shape (B, terms * (digits + 1) - 1).
+    A progression of fewer terms begins at its first. Pure; terms is static under jit.
     """
     first_B, difference_B, terms_B = map(jnp.asarray, progressions)
     start_B = below(key, jnp.maximum(terms_B - terms, 0) + 1)
-    crop = Progressions(first_B + start_B * difference_B, difference_B, terms_B - start_B)
-    return predictable(encode_rows(crop, digits, terms), digits), start_B
+    return Progressions(first_B + start_B * difference_B, difference_B, terms_B - start_B), start_B
 
 
 def terms_before(key: jax.Array, crops: Progressions, cfg: Config, terms: int) -> jax.Array:
@@ -135,18 +131,21 @@ def some(key: jax.Array, rows: Progressions, digits: int, count: int) -> Progres
     return Progressions(first_B, difference_B, jnp.where(terms_B > 0, fitting(first_B, difference_B, digits), 0))
 
 
-def replace_last(rows: Any, missed: Any, mask_B: np.ndarray) -> Any:
-    """Return rows, pytrees of arrays, whose last ones are replaced by the missed rows where the mask is set. Pure."""
+def replace_last(rows: Any, others: Any, mask_B: np.ndarray) -> Any:
+    """Return rows, pytrees of arrays (B,), whose last ones are replaced by the others where the mask is set. Pure."""
 
-    def replaced(leaf: jax.Array, other: jax.Array) -> jax.Array:
-        rest, last = jnp.split(leaf, [len(leaf) - len(other)])
-        mask = jnp.asarray(mask_B).reshape(-1, *[1] * (leaf.ndim - 1))
-        return jnp.concatenate([rest, jnp.where(mask, other, last)])
+    def replaced(leaf_B: jax.Array, other_B: jax.Array) -> jax.Array:
+        rest_B, last_B = jnp.split(leaf_B, [len(leaf_B) - len(other_B)])
+        return jnp.concatenate([rest_B, jnp.where(mask_B, other_B, last_B)])
 
-    return jax.tree.map(replaced, rows, missed)
+    return jax.tree.map(replaced, rows, others)
 
 
-def predictable(batch: Batch, digits: int) -> Batch:
-    """Return the batch with weight 0 on the first two terms, so that only predictable terms are targets."""
-    prompt_T = jnp.arange(batch.tokens_BT.shape[1]) < 2 * (digits + 1) - 1
-    return batch._replace(weights_BT=jnp.where(prompt_T[None, :], 0.0, batch.weights_BT))
+def predictable(batch: Batch, digits: int, ordinary: int = 0) -> Batch:
+    """Return the batch with weight 0 on the first two terms of all rows but the `ordinary` ones, which come first.
+
+    These terms are then no targets, as in a prompt: a crop does not start as a row of the generator does.
+    """
+    row_B, place_T = (jnp.arange(size) for size in batch.tokens_BT.shape)
+    prompt_BT = (row_B[:, None] >= ordinary) & (place_T < 2 * (digits + 1) - 1)[None]
+    return batch._replace(weights_BT=jnp.where(prompt_BT, 0.0, batch.weights_BT))

@@ -116,24 +116,23 @@ def sample(key: jax.Array, settings: Settings, train_rows: TrainRows = FRESH) ->
     row_key, other_key, start_key, round_key, prefix_key = jax.random.split(key, 5)
     ordinary = _draw_rows(row_key, settings, file, settings.training.batch_size - mined)
     # (rows, number of terms before them in their progressions)
-    parts = [(generator.encode_rows(ordinary, cfg.digits, terms), jnp.zeros(len(ordinary.first_B), jnp.int32))]
+    parts = [(ordinary, jnp.zeros(len(ordinary.first_B), jnp.int32))]
     if mined:
         candidates = sampling.mined_per_hard * mined
         near = 0 if file is not None else candidates // 2
         progressions = _draw_rows(other_key, settings, file, candidates - near, sampling.long_rows > 0)
-        parts.append(crops.anywhere(start_key, progressions, cfg.digits, terms))
+        parts.append(crops.anywhere(start_key, progressions, terms))
         if near:
             round_rows = crops.near_round(round_key, cfg, near, terms)
             before_B = crops.terms_before(jax.random.fold_in(round_key, 0), round_rows, cfg, terms)
-            parts.append((_crops(settings, round_rows), before_B))
-    rows, before_B = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+            parts.append((round_rows, before_B))
+    drawn = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
     missed = train_rows.missed
     if missed is not None:
-        missed_crops, missed_before_B = crops.last_terms(missed, cfg.digits, terms)
-        others = _crops(settings, missed_crops), missed_before_B
-        rows, before_B = crops.replace_last((rows, before_B), others, missed.terms_B > 0)
+        drawn = crops.replace_last(drawn, crops.last_terms(missed, cfg.digits, terms), missed.terms_B > 0)
+    rows, before_B = drawn
     start_B = (cfg.digits + 1) * before_B if mined and sampling.own_positions else None
-    step = Step(_weighted(rows, settings), start_B=start_B)
+    step = Step(_encoded(rows, settings, len(ordinary.first_B)), start_B=start_B)
     if sampling.long_rows:
         long = _draw_rows(jax.random.fold_in(key, 1), settings, file, sampling.long_rows, True)
         if missed is not None:
@@ -149,19 +148,15 @@ def sample(key: jax.Array, settings: Settings, train_rows: TrainRows = FRESH) ->
     return step._replace(prefixes=generator.encode_rows(prefixes, cfg.digits, 2))
 
 
-def _crops(settings: Settings, rows: Progressions) -> Batch:
-    """Return crops as a Batch whose first two terms have weight 0."""
-    return crops.predictable(generator.encode_rows(rows, settings.data.digits, _terms(settings)), settings.data.digits)
-
-
 def _terms(settings: Settings) -> int:
     """Return the most terms of a training row."""
     return min(settings.options.crop_terms, settings.data.max_terms)
 
 
-def _weighted(batch: Batch, settings: Settings) -> Batch:
-    """Return the batch; with prefix_loss none, the first two terms have weight 0."""
-    return crops.predictable(batch, settings.data.digits) if settings.options.prefix_loss == "none" else batch
+def _encoded(rows: Progressions, settings: Settings, ordinary: int) -> Batch:
+    """Return rows of up to `_terms` terms as a Batch. The first two terms are targets in `ordinary` rows, if at all."""
+    batch = generator.encode_rows(rows, settings.data.digits, _terms(settings))
+    return crops.predictable(batch, settings.data.digits, 0 if settings.options.prefix_loss == "none" else ordinary)
 
 
 def _draw_rows(
@@ -176,8 +171,8 @@ def _draw_rows(
 
 def validation(settings: Settings, rows: Rows) -> Step:
     """Return the rows by which the best checkpoint is chosen: the first terms of validation progressions."""
-    batch = generator.encode_rows(test_rows(settings, rows, "validation"), settings.data.digits, _terms(settings))
-    return Step(_weighted(batch, settings))
+    drawn = test_rows(settings, rows, "validation")
+    return Step(_encoded(drawn, settings, len(drawn.first_B)))
 
 
 def floor(settings: Settings, rows: Rows) -> float | None:
