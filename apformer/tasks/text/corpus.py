@@ -20,7 +20,6 @@ from apformer import files
 from apformer.errors import DATA, UserError, tell
 from apformer.files import FilePath
 from apformer.flags import require, require_whole
-from apformer.tasks.batch import Batch
 
 OTHERS = {"config.json", "tokenizer.json", "000000.bin"}  # files of folders that hold a run, a model or tokens
 SHOWN = 5  # most names of skipped files in a message
@@ -118,17 +117,6 @@ def split(text: str, cfg: Config) -> tuple[str, str]:
     """Return the training part and the validation part."""
     at = int(len(text) * (1 - cfg.validation_share))
     return text[:at], text[at:]
-
-
-def windows(key: jax.Array, tokens_N: jax.Array, cfg: Config, batch_size: int) -> Batch:
-    """Draw rows of context + 1 tokens from anywhere, with replacement. Pure; cfg and batch_size are static."""
-    start_B = draw(key, len(tokens_N) - cfg.context, batch_size)
-    return batch(tokens_N[start_B[:, None] + jnp.arange(cfg.context + 1, dtype=jnp.int32)[None]])
-
-
-def batch(tokens_BT: jax.Array) -> Batch:
-    """Return rows without padding as a Batch."""
-    return Batch(tokens_BT.astype(jnp.int32), jnp.ones(tokens_BT.shape))
 
 
 def draw(key: jax.Array, places: int, batch_size: int) -> jax.Array:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -178,9 +179,11 @@ def describe(settings: Settings, rows: dict) -> dict:
 
 def sample(key: jax.Array, settings: Settings, train_rows: jax.Array) -> Batch:
     """Return the batch of a step: random windows of a text, or the rows of a Feed. Pure; settings are static."""
-    if train_rows.ndim == 2:
-        return corpus.batch(train_rows)
-    return corpus.windows(key, train_rows, settings.data, settings.training.batch_size)
+    rows, context = train_rows, settings.data.context
+    if rows.ndim == 1:  # a text, from which rows are drawn with replacement
+        start_B = corpus.draw(key, len(rows) - context, settings.training.batch_size)
+        rows = rows[start_B[:, None] + jnp.arange(context + 1, dtype=jnp.int32)[None]]
+    return Batch(rows.astype(jnp.int32), jnp.ones(rows.shape))
 
 
 def validation(settings: Settings, rows: dict) -> Batch:
@@ -225,7 +228,7 @@ def adapters(settings: Settings) -> dict | None:
 def make_optimizer(settings: Settings) -> optax.GradientTransformationExtraArgs:
     """Return the optimizer of `initial_params`."""
     rule = defaults.make_optimizer(settings)
-    return lora.freeze_base(rule) if settings.options.lora_rank else rule
+    return optax.masked(rule, {"base": False, "adapters": True}) if settings.options.lora_rank else rule
 
 
 def make_loss(settings: Settings) -> Loss:
