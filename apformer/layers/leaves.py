@@ -57,10 +57,10 @@ def matrix(path: tuple[Any, ...], axes: int) -> Role | None:
     return leaf if leaf.inputs and inside and axes == 1 + len(leaf.inputs + leaf.outputs) else None
 
 
-def named(params: Any) -> dict[str, Any]:
-    """Return {dotted path: leaf}, in the order of the leaves."""
+def named(params: Any, separator: str = ".") -> dict[str, Any]:
+    """Return {path: leaf}, in the order of the leaves; separator: between the names of a path."""
     leaves = jax.tree.leaves_with_path(params)
-    return {".".join(_names(path)): leaf for path, leaf in leaves}
+    return {separator.join(_names(path)): leaf for path, leaf in leaves}
 
 
 def _names(path: tuple[Any, ...]) -> list[str]:

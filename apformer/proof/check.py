@@ -278,7 +278,7 @@ def print_verdict(tally: dict, claim: str, total: int, exact: bool) -> int:
 
 
 def with_digest(partial: dict) -> dict:
-    """Return the content of the file of an unfinished proof, with its sha256."""
+    """Return the content of a JSON file with its sha256."""
     return partial | {"sha256": hashlib.sha256(json.dumps(partial, sort_keys=True).encode()).hexdigest()}
 
 

@@ -27,6 +27,7 @@ import numpy as np
 
 from apformer.errors import CHECKPOINT, NON_FINITE, UserError
 from apformer.files import disk_errors, fsync, plain, preflight, write_json
+from apformer.layers.leaves import named
 from apformer.runs import selection
 from apformer.runs.selection import Damaged, Facts
 
@@ -146,7 +147,7 @@ def _this_process() -> Any:
 
 def describe(step: int, state: Any, scores: Any = (), temporary: bool = False) -> tuple[Facts, Arrays]:
     """Return the facts and the arrays of a state. Arguments and errors are those of `Checkpoints.save`."""
-    leaves, _ = leaves_of(state)
+    leaves = named(state, "/")
     arrays = jax.device_get(_data(leaves))
     scores_M = np.ravel(np.asarray(scores, np.float64))
     finite_M = _finite_members(arrays, max(1, scores_M.size), step)
@@ -174,7 +175,7 @@ def load(folder: str | Path, abstract_state: Any, step: int | None = None) -> tu
     folder, saved = Path(folder).absolute(), selection.steps(folder)
     if step is not None and step not in saved:
         raise UserError(f"{folder} holds no checkpoint of step {step}: it holds {saved or 'none'}", CHECKPOINT)
-    (leaves, treedef), newest = leaves_of(abstract_state), None
+    leaves, newest = named(abstract_state, "/"), None
     for candidate in reversed(saved) if step is None else [step]:
         path = folder / str(candidate)
         try:
@@ -192,7 +193,7 @@ def load(folder: str | Path, abstract_state: Any, step: int | None = None) -> tu
     found_step, facts, arrays = newest
     data = jax.device_put(arrays, may_alias=False)
     data |= {name: jax.random.wrap_key_data(data[name], impl=impl) for name, impl in facts.keys.items()}
-    return found_step, treedef.unflatten(data[name] for name in leaves)
+    return found_step, jax.tree.unflatten(jax.tree.structure(abstract_state), [data[name] for name in leaves])
 
 
 def _read(path: Path, leaves: dict[str, Any], facts: Facts) -> Arrays:
@@ -249,12 +250,6 @@ def _fault_of_disk(error: Exception) -> OSError | None:
     message = str(error).replace("RESOURCE_EXHAUSTED", os.strerror(errno.ENOSPC))
     numbers = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO)
     return next((OSError(number, os.strerror(number)) for number in numbers if os.strerror(number) in message), None)
-
-
-def leaves_of(state: Any) -> tuple[dict[str, Any], Any]:
-    """Return ({"params/w": leaf}, treedef) of a tree of arrays and typed keys."""
-    flat, treedef = jax.tree_util.tree_flatten_with_path(state)
-    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in flat}, treedef
 
 
 def is_key(leaf: Any) -> bool:

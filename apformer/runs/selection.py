@@ -7,8 +7,6 @@
 A checkpoint that was saved at a stop is temporary: training goes on from it, but it is never the model of the run.
 """
 
-import hashlib
-import json
 import re
 import shutil
 from collections.abc import Callable
@@ -21,6 +19,7 @@ import numpy as np
 
 from apformer.errors import CHECKPOINT, UserError, tell, typed
 from apformer.files import disk_errors, has, parse_json
+from apformer.proof.check import with_digest
 
 FILE = Path("facts", "facts.json")  # of a checkpoint
 EARLIER = Path("MANIFEST.json")  # the same in a checkpoint of apformer 0.3
@@ -56,7 +55,7 @@ def file_of(path: Path) -> Path:
 
 def sealed(facts: Facts) -> dict[str, Any]:
     """Return the facts as JSON with their own sha256."""
-    return asdict(facts) | {"sha256": _digest(asdict(facts))}
+    return with_digest(asdict(facts))
 
 
 def read_facts(path: Path) -> Facts:
@@ -65,14 +64,11 @@ def read_facts(path: Path) -> Facts:
     with suppress(ValueError):
         with disk_errors(path, "read"):
             saved = parse_json(file.read_bytes() if file.exists() else b"")
-        if has(saved, kinds) and saved.pop("sha256", None) == _digest(saved) and saved["step"] == int(path.name):
+        given = saved.pop("sha256", None) if has(saved, kinds) else None
+        if given and given == with_digest(saved)["sha256"] and saved["step"] == int(path.name):
             if all(score is None or type(score) is float for score in saved["scores"]):
                 return Facts(**{name: saved[name] for name in kinds})
     raise Damaged(f"{file.name} is not as it was written")
-
-
-def _digest(facts: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
 def steps(folder: str | Path) -> list[int]:

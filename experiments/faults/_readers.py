@@ -84,7 +84,7 @@ def sealed_anew(path):
     try:
         facts = json.loads(path.read_bytes())
         facts.pop("sha256")
-        path.write_text(json.dumps({**facts, "sha256": selection._digest(facts)}))
+        path.write_text(json.dumps(check.with_digest(facts)))
     except (OSError, ValueError, RecursionError, AttributeError, KeyError, TypeError):
         return
     verify(path.parents[1])
