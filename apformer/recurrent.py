@@ -13,6 +13,7 @@ are not those of Flax, so that parameters keep their names and the forget gate c
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -193,26 +194,21 @@ def _run(
     keys = [None] * (cfg.n_layers + 1) if key is None else jax.random.split(key, cfg.n_layers + 1)
     x_BTD = _embedding(cfg).bind({"params": params["embedding"]})(tokens_BT)
     streams, layers = [_dropout(x_BTD.swapaxes(0, 1), cfg, keys[0])], []
+
+    def step(cell_params: Params, state: State, inputs: tuple[Array, Array | None]) -> tuple[State, Array]:
+        x_BD, real_B1 = inputs
+        after = _CELLS[cfg.cell](cell_params, state, x_BD)
+        if real_B1 is not None:  # padding does not change the state of a row
+            after = jax.tree.map(lambda new_BD, old_BD: jnp.where(real_B1, new_BD, old_BD), after, state)
+        return after, after["hidden"]
+
     for layer, state in enumerate(cache["layers"]):
         cell_params = jax.tree.map(lambda stacked, layer=layer: stacked[layer], params["cells"])
-        state, h_TBD = _scan(cell_params, state, streams[-1], real_TB1, cfg)
+        state, h_TBD = jax.lax.scan(partial(step, cell_params), state, (streams[-1], real_TB1))
         layers.append(state)
         streams.append(_dropout(h_TBD, cfg, keys[layer + 1]))
     logits_BTV = Head(cfg.vocab_size).bind({"params": params["head"]})(streams[-1].swapaxes(0, 1))
     return logits_BTV, {"layers": layers}, streams
-
-
-def _scan(cell_params: Params, state: State, x_TBD: Array, real_TB1: Array | None, cfg: Config) -> tuple[State, Array]:
-    """Return the last state of one layer, and its outputs h_TBD. Padding does not change the state of a row."""
-
-    def step(state: State, inputs: tuple[Array, Array | None]) -> tuple[State, Array]:
-        x_BD, real_B1 = inputs
-        after = _CELLS[cfg.cell](cell_params, state, x_BD)
-        if real_B1 is not None:
-            after = jax.tree.map(lambda new_BD, old_BD: jnp.where(real_B1, new_BD, old_BD), after, state)
-        return after, after["hidden"]
-
-    return jax.lax.scan(step, state, (x_TBD, real_TB1))
 
 
 def _dropout(x_TBD: Array, cfg: Config, key: Array | None) -> Array:

@@ -103,9 +103,21 @@ def _of_run(path: Path, settings: Settings, params: Any, step: int, member: int,
         "missing": missing,
         "metrics": metrics,
         "diverged": diverged(metrics or []),
-        "embedding": pca.plane(template.embedding(architecture, params), MOST_WORDS),
+        "embedding": _plane(architecture, params),
     }
     return data | {"certificate": _of_this_model(path / "certificate.json", data, CERTIFICATE, "certify")}
+
+
+def _plane(architecture: str, params: dict) -> dict[str, list] | None:
+    """Return the embeddings in the plane of their first two components, and its shares of the variance.
+
+    None for an architecture that the page cannot run, and for more than MOST_WORDS tokens.
+    """
+    table_VD = params.get("encoder", params)["embedding"]["table"] if architecture in template.RUNS else ()
+    if not 0 < len(table_VD) <= MOST_WORDS:
+        return None
+    points_V2, shares_2 = pca.project(table_VD)
+    return {"points": points_V2.round(6).tolist(), "shares": shares_2.tolist()}
 
 
 def _of_task(path: Path, settings: Settings, rows: Any, params: Any, data: dict) -> dict:

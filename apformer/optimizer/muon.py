@@ -88,19 +88,15 @@ def _orthogonal_means(every: int) -> optax.GradientTransformation:
         def step(path: tuple, m: Array, g: Array) -> Array:
             m_LIO, g_LIO = (leaf.reshape(-1, *_shape(path, leaf)) for leaf in (m, g))
             take, place = _turns(m_LIO, state.count, every)
-            nesterov_LIO = _nesterov(take(m_LIO), take(g_LIO), count)
+            m_LIO = optax.tree.bias_correction(take(m_LIO), MEAN_DECAY, optax.safe_increment(count))
+            g_LIO = optax.tree.bias_correction(take(g_LIO), MEAN_DECAY, count)
+            nesterov_LIO = MEAN_DECAY * m_LIO + (1 - MEAN_DECAY) * g_LIO  # m^
             return place(orthogonal(nesterov_LIO, state.ns_coeffs)).reshape(m.shape)
 
         steps = jax.tree_util.tree_map_with_path(step, mean, updates)
         return steps, MuonState(count, mean, state.ns_coeffs)
 
     return optax.GradientTransformation(init, update)
-
-
-def _nesterov(m: Array, g: Array, count: jax.typing.ArrayLike) -> Array:
-    """Return m^ after `count` gradients."""
-    m = optax.tree.bias_correction(m, MEAN_DECAY, optax.safe_increment(count))
-    return MEAN_DECAY * m + (1 - MEAN_DECAY) * optax.tree.bias_correction(g, MEAN_DECAY, count)
 
 
 def _turns(x_LIO: Array, t: Any, every: int) -> tuple[Step, Step]:

@@ -40,11 +40,6 @@ def pictures(settings: Settings, params: dict, batch: Any, vocabulary: Sequence[
     return {"attention": draw(np.asarray(captured["attention"], np.float32)[:, 0], texts, texts)}
 
 
-def by_layer(weights_LHTS: np.ndarray, source: Sequence[str], target: Sequence[str]) -> "Figure":
-    """Draw the mean over the heads of each layer: a row is a target token, a column a source token."""
-    return draw(weights_LHTS.mean(axis=1, keepdims=True), source, target)
-
-
 def draw(weights_LHTS: np.ndarray, source: Sequence[str], target: Sequence[str]) -> "Figure":
     """Draw a panel for each head, with the heads of a layer in a row; with too many heads, one panel for each layer.
 

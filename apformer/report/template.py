@@ -41,11 +41,6 @@ def refusal(architecture: str, cfg: Any) -> str | None:
     return None
 
 
-def embedding(architecture: str, params: dict) -> np.ndarray | None:
-    """Return the embedding table (V, D) of a model; None for an architecture that the page cannot run."""
-    return params.get("encoder", params)["embedding"]["table"] if architecture in RUNS else None
-
-
 def fill(data: dict, leaves: dict[str, np.ndarray] | None = None) -> str:
     """Return the HTML of the page.
 

@@ -13,7 +13,6 @@ never half of it.
 
 import errno
 import fcntl
-import json
 import os
 import re
 import shutil
@@ -27,7 +26,7 @@ from itertools import count
 from pathlib import Path
 
 from apformer.errors import CHECKPOINT, DISK, LOCKED, UserError, tell, typed
-from apformer.files import disk_errors, preflight, require_empty, truncate_after
+from apformer.files import disk_errors, preflight, read_json, require_empty, truncate_after
 from apformer.runs import selection
 
 MINUTE = 60  # seconds; no file takes longer to write
@@ -130,19 +129,13 @@ def forget_after(path: Path, step: int) -> None:
     for later in reversed(selection.steps(path / "checkpoints")[len(remaining) :]):
         selection.remove(path / "checkpoints", later)
     for name in ("evaluation.json", "certificate.json"):
-        if step_of(path / name) not in remaining:
-            with disk_errors(path):
-                (path / name).unlink(missing_ok=True)
+        with suppress(UserError, TypeError, KeyError):
+            if read_json(path / name)["step"] in remaining:
+                continue
+        with disk_errors(path):
+            (path / name).unlink(missing_ok=True)
     for name in ("metrics.jsonl", "missed.jsonl"):
         truncate_after(path / name, step)
-
-
-def step_of(file: Path) -> int | None:
-    """Return the value of "step" in a JSON file of the run; None if the file is missing or damaged."""
-    try:
-        return json.loads(file.read_bytes())["step"]
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
-        return None
 
 
 @contextmanager

@@ -8,7 +8,6 @@ for pieces in model.stream(["The sea"], 50):                                  # 
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple, TypedDict, Unpack
 
 from apformer import files, model, tasks
@@ -140,7 +139,17 @@ def load(folder: str | None = None, member: int | None = None, adapter: str | No
     adapters, saved alone, to merge into the model.
     """
     process.keep_programs()
-    architecture, cfg, params, path = _load(folder, member)
+    if folder is not None and folders.is_gpt2(folder):
+        if member is not None:
+            raise UserError(f"--member {member} is of a population, and {folder} is a GPT-2 folder: drop it")
+        path, architecture = Path(folder), model
+        cfg, params = gpt2.load(folder)
+    else:
+        path = directory.find(folder)
+        settings = settings_file.read(path)
+        tasks.ability(settings, "generate", path)
+        architecture, cfg = architecture_of(settings), settings.model
+        params, _, _ = restore.load_params(path, settings, member)
     if adapter is not None:
         params = peft.load(adapter, architecture, params, cfg)
     tokenizer = text.for_model(pretrained.load(path), cfg.vocab_size, str(path))
@@ -148,16 +157,3 @@ def load(folder: str | None = None, member: int | None = None, adapter: str | No
     eos = files.read_json(path / "config.json").get("eos_token_id")
     ends = {token for token in (eos if isinstance(eos, list) else [eos]) if type(token) is int}
     return LanguageModel(bound, architecture.max_tokens(cfg), tokenizer, tokenizer.special_tokens | ends)
-
-
-def _load(folder: str | None, member: int | None) -> tuple[ModuleType, Any, Any, Path]:
-    """Return (architecture, cfg, params, path)."""
-    if folder is not None and folders.is_gpt2(folder):
-        if member is not None:
-            raise UserError(f"--member {member} is of a population, and {folder} is a GPT-2 folder: drop it")
-        return model, *gpt2.load(folder), Path(folder)
-    path = directory.find(folder)
-    settings = settings_file.read(path)
-    tasks.ability(settings, "generate", path)
-    params, _, _ = restore.load_params(path, settings, member)
-    return architecture_of(settings), settings.model, params, path

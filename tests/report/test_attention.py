@@ -29,7 +29,7 @@ def test_attention_of_a_row_is_drawn_head_by_head(random_params):
 
 def test_few_tokens_have_room(tmp_path):
     """Where there is none, matplotlib warns."""
-    attention.by_layer(np.ones((1, 1, 3, 3)), *[["end", "zwei", "Vögel"]] * 2).savefig(tmp_path / "few.png")
+    attention.draw(np.ones((1, 1, 3, 3)), *[["end", "zwei", "Vögel"]] * 2).savefig(tmp_path / "few.png")
 
 
 def test_of_very_many_heads_the_mean_is_drawn():
@@ -38,6 +38,6 @@ def test_of_very_many_heads_the_mean_is_drawn():
 
 
 def test_a_picture_of_a_long_row_is_bounded():
-    figure = attention.by_layer(np.full((99, 2, 400, 300), 0.01), ["word"] * 300, ["word"] * 400)
+    figure = attention.draw(np.full((99, 2, 400, 300), 0.01), ["word"] * 300, ["word"] * 400)
     width, height = figure.get_size_inches() * figure.dpi
     assert len(figure.axes) == attention.MOST_PANELS + 1 and width * height < 3e7

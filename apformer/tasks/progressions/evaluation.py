@@ -164,7 +164,7 @@ def doubt(result: dict, settings: Settings) -> str | None:
 
 def charts(result: dict) -> list[dict]:
     """Return charts of exact match by position, carries and difference, see `report.sections`."""
-    terms = [group for group in result["by_position"] if group["count"]]
+    terms = result["by_position"]
     by_position = sections.lines(
         "Accuracy by position",
         "number of the term (the first two are given)",
@@ -249,7 +249,7 @@ def carries(before: np.ndarray, difference: np.ndarray, digits: int) -> np.ndarr
 
 def in_all(result: dict) -> list[list[str]]:
     """Return table rows for all predictable terms and all sequences: name, count, share right in each mode."""
-    sequences = next((group["count"] for group in result["by_position"] if group["term"] == 3), 0)
+    sequences = next((group["count"] for group in result["by_position"]), 0)
     return [
         ["predictable terms", f"{result['terms']:,}", *(tables.percent(result[f"exact_{mode}"]) for mode in MODES)],
         ["sequences of 3 terms or more", f"{sequences:,}", "-", tables.percent(result["exact_sequences"])],
@@ -274,9 +274,8 @@ def table(result: dict) -> str:
     def add(name: str, count: int, *shares: float | None) -> None:
         rows.append([name, f"{count:,}", *map(tables.percent, shares)])
 
-    by_term = [group for group in result["by_position"] if group["count"]]
     for low, next_low in pairwise((3, 4, 5, 9, 17, 33, 65, math.inf)):
-        if groups := [group for group in by_term if low <= group["term"] < next_low]:
+        if groups := [group for group in result["by_position"] if low <= group["term"] < next_low]:
             last, count = groups[-1]["term"], sum(group["count"] for group in groups)
             shares = (sum(group["count"] * group[mode] for group in groups) / count for mode in MODES)
             add(f"term {low}" if low == last else f"terms {low} to {last}", count, *shares)

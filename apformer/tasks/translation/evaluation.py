@@ -98,7 +98,8 @@ def draw_attention(
     inputs_BT = np.concatenate([[cfg.target_vocab_size - 1], target_T]).astype(np.int32)[None]
     apply = jax.jit(partial(seq2seq.apply, cfg=cfg, capture=tuple(sides)))
     _, captured = apply(params, source_S[None], inputs_BT)
-    return {name: attention.by_layer(np.asarray(captured[name])[:, 0], *texts) for name, texts in sides.items()}
+    mean = {name: np.asarray(captured[name])[:, 0].mean(axis=1, keepdims=True) for name in sides}  # over heads
+    return {name: attention.draw(mean[name], *texts) for name, texts in sides.items()}
 
 
 def table(result: dict[str, Any]) -> str:
