@@ -47,15 +47,14 @@ def terms_before(key: jax.Array, crops: Progressions, cfg: Config, terms: int) -
 
 
 def long(key: jax.Array, cfg: Config, batch_size: int) -> Progressions:
-    """Draw progressions with a number of terms, then a difference that fits, then a first term.
+    """Draw progressions with a uniform number of terms, then a difference that fits, then a first term.
 
-    The logarithm of the number of terms is uniform: if the number itself were, most differences would be small. A
-    progression is then extended as far as it fits. Those on no training line get 0 terms.
+    A progression is then extended as far as it fits. Those on no training line get 0 terms.
 
     Pure; all but key are static under jit.
     """
     keys, most, top = jax.random.split(key, 3), most_terms(cfg), 10**cfg.digits - 1
-    terms_B = jnp.int32(3 * max(1, (most + 1) / 3) ** jax.random.uniform(keys[0], (batch_size,), jnp.float32))
+    terms_B = 3 + below(keys[0], jnp.full(batch_size, max(1, most - 2), jnp.int32))
     fits_B = top // (terms_B - 1)
     low_B, high_B = jnp.maximum(cfg.min_difference, -fits_B), jnp.minimum(cfg.max_difference, fits_B)
     difference_B = low_B + below(keys[1], high_B - low_B + 1)
