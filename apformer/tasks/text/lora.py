@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from apformer.layers import leaves
 
@@ -53,3 +54,16 @@ def merge(params: Any, adapters: Any, scale: float) -> Any:
         return W + scale * jnp.einsum("LIR,LRO->LIO", A_LIR, B_LRO).reshape(W.shape)
 
     return jax.tree.map(merged, params, adapters)
+
+
+def freeze_base(rule: optax.GradientTransformationExtraArgs) -> optax.GradientTransformationExtraArgs:
+    """Return an optimizer of {"base": params, "adapters": factors} that trains only the factors."""
+
+    def init(params: Any) -> Any:
+        return rule.init(params["adapters"])
+
+    def update(updates: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, Any]:
+        factors, state = rule.update(updates["adapters"], state, params["adapters"], **extra)
+        return {"base": jax.tree.map(jnp.zeros_like, params["base"]), "adapters": factors}, state
+
+    return optax.GradientTransformationExtraArgs(init, update)

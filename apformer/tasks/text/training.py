@@ -228,7 +228,7 @@ def adapters(settings: Settings) -> dict | None:
 def make_optimizer(settings: Settings) -> optax.GradientTransformationExtraArgs:
     """Return the optimizer of `initial_params`."""
     rule = defaults.make_optimizer(settings)
-    return optax.masked(rule, {"base": False, "adapters": True}) if settings.options.lora_rank else rule
+    return lora.freeze_base(rule) if settings.options.lora_rank else rule
 
 
 def make_loss(settings: Settings) -> Loss:
