@@ -277,9 +277,9 @@ def print_verdict(tally: dict, claim: str, total: int, exact: bool) -> int:
     return 0
 
 
-def with_digest(partial: dict) -> dict:
+def with_digest(content: dict) -> dict:
     """Return the content of a JSON file with its sha256."""
-    return partial | {"sha256": hashlib.sha256(json.dumps(partial, sort_keys=True).encode()).hexdigest()}
+    return content | {"sha256": hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()}
 
 
 def load_partial(path: Path, identity: object) -> dict:

@@ -21,7 +21,7 @@ from apformer.commands import certify, evaluate, train
 from apformer.formats import gpt2, peft, weights
 from apformer.proof import check
 from apformer.report import trackers
-from apformer.runs import directory, metrics, provenance, selection, settings_file
+from apformer.runs import metrics, provenance, selection, settings_file
 from apformer.settings import Settings, Training
 from apformer.tasks import progressions
 from apformer.tasks.progressions import text_file
@@ -93,14 +93,7 @@ def _of_runs(folder):
         Parser("certificate.json in a page", 3, "certificate.json", [_as(proof)], J, readers.of_page),
         Parser("certificate.json to export", 0.02, "certificate.json", [_as(proof)], J, export, run),
         Parser("evaluation.json in a page", 0.1, "evaluation.json", [judged], J, evaluated),
-        Parser(
-            "the step of a result",
-            3,
-            "evaluation.json",
-            [_as(proof)],
-            J,
-            lambda path: directory.forget_after(path.parent, 0),
-        ),
+        Parser("the step of a result", 3, "evaluation.json", [_as(proof)], J, files.read_json),
         Parser("logged.json", 2, "logged.json", [_as({"step": 50, "id": "0" * 12})], J, trackers.read_logged),
         Parser("vocabulary.tsv", 1, words.FILE, [b"the\t9\nof\t7\nale\t5\n"], None, readers.vocabulary),
         Parser("translations.tsv", 3, "translations.tsv", [TSV.encode()], None, readers.translations),

@@ -116,15 +116,18 @@ def from_records(records: list[dict], count: int) -> Progressions:
 
 
 def last_terms(rows: Progressions, digits: int, terms: int) -> tuple[Progressions, jax.Array]:
-    """Return (crops, terms before): `terms` terms, the last of each row among them. Crops of no terms have none."""
+    """Return (crops, terms before): up to `terms` terms that contain the last one of each row. Pure.
+
+    A row without terms gives a crop without terms.
+    """
     before_B = jnp.maximum(jnp.asarray(rows.terms_B) - terms, 0)
     first_B = rows.first_B + before_B * rows.difference_B
     fits_B = jnp.minimum(fitting(first_B, jnp.asarray(rows.difference_B), digits), terms)
     return Progressions(first_B, rows.difference_B, jnp.where(rows.terms_B > 0, fits_B, 0)), before_B
 
 
-def some(key: jax.Array, rows: Progressions, digits: int, count: int) -> Progressions:
-    """Draw `count` of the rows that have terms, and extend them as far as they fit. Pure."""
+def draw_missed(key: jax.Array, rows: Progressions, digits: int, count: int) -> Progressions:
+    """Draw `count` rows of `from_records` with replacement, and extend them as far as they fit. Pure."""
     index_B = below(key, jnp.full(count, jnp.maximum((rows.terms_B > 0).sum(), 1)))
     first_B, difference_B, terms_B = (jnp.asarray(leaf)[index_B] for leaf in rows)
     return Progressions(first_B, difference_B, jnp.where(terms_B > 0, fitting(first_B, difference_B, digits), 0))

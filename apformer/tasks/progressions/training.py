@@ -126,17 +126,17 @@ def sample(key: jax.Array, settings: Settings, train_rows: TrainRows = FRESH) ->
             round_rows = crops.near_round(round_key, cfg, near, terms)
             before_B = crops.terms_before(jax.random.fold_in(round_key, 0), round_rows, cfg, terms)
             parts.append((round_rows, before_B))
-    drawn = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+    rows, before_B = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
     missed = train_rows.missed
     if missed is not None:
-        drawn = crops.replace_last(drawn, crops.last_terms(missed, cfg.digits, terms), missed.terms_B > 0)
-    rows, before_B = drawn
+        others = crops.last_terms(missed, cfg.digits, terms)
+        rows, before_B = crops.replace_last((rows, before_B), others, missed.terms_B > 0)
     start_B = (cfg.digits + 1) * before_B if mined and sampling.own_positions else None
     step = Step(_encoded(rows, settings, len(ordinary.first_B)), start_B=start_B)
     if sampling.long_rows:
         long = _draw_rows(jax.random.fold_in(key, 1), settings, file, sampling.long_rows, True)
         if missed is not None:
-            again = crops.some(jax.random.fold_in(key, 2), missed, cfg.digits, -(-sampling.long_rows // 2))
+            again = crops.draw_missed(jax.random.fold_in(key, 2), missed, cfg.digits, -(-sampling.long_rows // 2))
             long = crops.replace_last(long, again, again.terms_B > 0)
         most = generator.most_terms(cfg)
         step = step._replace(long=crops.predictable(generator.encode_rows(long, cfg.digits, most), cfg.digits))
@@ -154,7 +154,7 @@ def _terms(settings: Settings) -> int:
 
 
 def _encoded(rows: Progressions, settings: Settings, ordinary: int) -> Batch:
-    """Return rows of up to `_terms` terms as a Batch. The first two terms are targets in `ordinary` rows, if at all."""
+    """Encode rows as a Batch. The first two terms are targets in `ordinary` rows, the first ones, if at all."""
     batch = generator.encode_rows(rows, settings.data.digits, _terms(settings))
     return crops.predictable(batch, settings.data.digits, 0 if settings.options.prefix_loss == "none" else ordinary)
 
@@ -171,8 +171,8 @@ def _draw_rows(
 
 def validation(settings: Settings, rows: Rows) -> Step:
     """Return the rows by which the best checkpoint is chosen: the first terms of validation progressions."""
-    drawn = test_rows(settings, rows, "validation")
-    return Step(_encoded(drawn, settings, len(drawn.first_B)))
+    progressions = test_rows(settings, rows, "validation")
+    return Step(_encoded(progressions, settings, len(progressions.first_B)))
 
 
 def floor(settings: Settings, rows: Rows) -> float | None:

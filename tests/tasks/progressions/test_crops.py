@@ -8,17 +8,10 @@ from apformer.tasks.progressions import crops, generator
 from apformer.tasks.progressions.generator import Config, Progressions, split_of
 from apformer.tokenizers import digits as tokenizer
 
-draw = jax.jit(generator.draw, static_argnums=(1, 2, 3))
 anywhere = jax.jit(crops.anywhere, static_argnums=2)
 long = jax.jit(crops.long, static_argnums=(1, 2))
-
-
 near_round = jax.jit(crops.near_round, static_argnums=(1, 2, 3))
-
-
-@pytest.fixture
-def key():
-    return jax.random.key(5)
+KEY = jax.random.key(5)
 
 
 def test_a_stretch_from_anywhere_has_two_first_terms_that_weigh_nothing_and_ends_with_its_row():
@@ -32,9 +25,9 @@ def test_a_stretch_from_anywhere_has_two_first_terms_that_weigh_nothing_and_ends
 
 
 @pytest.mark.parametrize("low, high, shortest", [(1, 40, 4), (-30, -3, 3), (-4, 4, 7)])
-def test_long_rows_are_training_rows_of_all_lengths_that_go_on_for_as_long_as_they_can(key, low, high, shortest):
+def test_long_rows_are_training_rows_of_all_lengths_that_go_on_for_as_long_as_they_can(low, high, shortest):
     cfg = Config(digits=2, min_difference=low, max_difference=high)
-    first_N, difference_N, terms_N = (np.asarray(leaf) for leaf in long(key, cfg, 512))
+    first_N, difference_N, terms_N = (np.asarray(leaf) for leaf in long(KEY, cfg, 512))
     trained_N = split_of(difference_N, first_N) == 0
     assert (trained_N == (terms_N > 0)).all()
     assert (low <= difference_N).all() and (difference_N <= high).all()
@@ -45,9 +38,9 @@ def test_long_rows_are_training_rows_of_all_lengths_that_go_on_for_as_long_as_th
     assert (terms_N[trained_N].min(), terms_N.max()) == (shortest, generator.most_terms(cfg))
 
 
-def test_rows_near_round_numbers_are_stretches_of_training_lines(key):
+def test_rows_near_round_numbers_are_stretches_of_training_lines():
     cfg = Config(digits=3, min_difference=-400, max_difference=400)
-    first_N, difference_N, terms_N = np.asarray(near_round(key, cfg, 2048, 5))
+    first_N, difference_N, terms_N = np.asarray(near_round(KEY, cfg, 2048, 5))
     used_N, last_N = terms_N > 0, first_N + (terms_N - 1) * difference_N
     assert 0.25 < used_N.mean() < 0.9 and (split_of(difference_N, first_N)[used_N] == 0).all()
     assert set(terms_N[used_N]) <= {3, 4, 5}
@@ -56,8 +49,8 @@ def test_rows_near_round_numbers_are_stretches_of_training_lines(key):
     assert len(np.unique(difference_N[used_N])) > 30 and np.mean(difference_N[used_N] % 100 == 0) > 0.1
 
 
-def test_terms_before_a_crop_are_all_that_its_row_may_have(key):
+def test_terms_before_a_crop_are_all_that_its_row_may_have():
     cfg = Config(digits=2, max_terms=9)
     rows = Progressions(*np.repeat(np.int32([[0, 35, 96, 2], [10, 10, 1, -40], [4, 4, 4, 3]]), 256, axis=1))
-    before_B = np.asarray(crops.terms_before(key, rows, cfg, 4)).reshape(4, 256)
+    before_B = np.asarray(crops.terms_before(KEY, rows, cfg, 4)).reshape(4, 256)
     assert [sorted({*row.tolist()}) for row in before_B] == [[0], [0, 1, 2, 3], [0, 1, 2, 3, 4, 5], [0, 1, 2]]

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from apformer.runs import recipes
 from apformer.tasks.progressions import crops, training
 from apformer.tasks.progressions.generator import Config, Progressions, split_of
+from apformer.tokenizers.digits import decode
 
 CFG = Config(digits=2, min_difference=-30, max_difference=30)
 
@@ -31,11 +32,16 @@ def test_a_crop_ends_where_its_terms_leave_the_digits_and_has_the_place_of_its_c
     contexts = (95, 2, 2), (8, -4, 2), (7, 0, 2), (1, 3, 6)
     missed = crops.from_records([record(4, *contexts)], 5)
     crops_B, before_B = crops.last_terms(missed, CFG.digits, 4)
-    rows = np.array([*crops_B, before_B]).T.tolist()
-    assert rows == [[95, 2, 3, 0], [8, -4, 3, 0], [7, 0, 4, 0], [10, 3, 4, 3], [0, 1, 0, 0]]
-    for row in np.array(crops.some(jax.random.key(2), missed, CFG.digits, 8)).T.tolist():
+    assert np.array([*crops_B, before_B]).T.tolist() == [
+        [95, 2, 3, 0],
+        [8, -4, 3, 0],
+        [7, 0, 4, 0],
+        [10, 3, 4, 3],
+        [0, 1, 0, 0],
+    ]
+    for row in np.array(crops.draw_missed(jax.random.key(2), missed, CFG.digits, 8)).T.tolist():
         assert row in [[95, 2, 3], [8, -4, 3], [7, 0, 100], [1, 3, 33]]
-    assert not crops.some(jax.random.key(2), crops.from_records([], 5), CFG.digits, 8).terms_B.any()
+    assert not crops.draw_missed(jax.random.key(2), crops.from_records([], 5), CFG.digits, 8).terms_B.any()
 
 
 @given(st.lists(st.tuples(st.integers(0, 99), st.integers(-30, 30), st.integers(2, 6)), min_size=1, max_size=9))
@@ -45,14 +51,16 @@ def test_no_row_is_of_a_held_out_line(contexts):
 
 
 def test_they_are_the_last_candidates_and_change_no_other_row():
-    settings = recipes.parse(["--batch_size", "8", "--prefix_rows", "2"])
-    given = training.missed(settings, training.FRESH, [record(250, (471, 44, 3), (103, 8, 2))])
+    settings = recipes.parse("--batch_size 8 --prefix_rows 2 --long_rows 1 --own_positions".split())
+    given = training.missed(settings, training.FRESH, [record(250, (471, 44, 3), (103, 8, 6))])
     before, after = (training.sample(jax.random.key(3), settings, each) for each in (training.FRESH, given))
     tokens_BT, weights_BT = (np.asarray(leaf) for leaf in after.rows)
     changed_B = (tokens_BT != np.asarray(before.rows.tokens_BT)).any(1)
     last = len(tokens_BT) - 4
     assert changed_B.nonzero()[0].tolist() == [last, last + 1]
-    expected = training.generator.encode_rows(Progressions(*np.int32([[471, 103], [44, 8], [4, 4]])), 3, 4)
+    expected = training.generator.encode_rows(Progressions(*np.int32([[471, 127], [44, 8], [4, 4]])), 3, 4)
+    assert after.start_B[changed_B].tolist() == [0, 12]
+    assert decode(after.long.tokens_BT[0, :11]) in ("471 515 559", "103 111 119")
     np.testing.assert_array_equal(tokens_BT[changed_B], expected.tokens_BT)
     np.testing.assert_array_equal(weights_BT[changed_B], 2 * [7 * [0] + 8 * [1]])
     np.testing.assert_array_equal(after.prefixes.tokens_BT, before.prefixes.tokens_BT)
