@@ -28,12 +28,12 @@ MODELS = {"formats", "layers", "model", "recurrent", "seq2seq", "word2vec"}
 
 
 @cache
-def modules() -> list[Path]:
+def modules():
     return sorted(PACKAGE.rglob("*.py"))
 
 
 @cache
-def tree(path: Path) -> ast.Module:
+def tree(path):
     return ast.parse(path.read_text())
 
 
@@ -66,10 +66,6 @@ def outside(path: Path) -> set[str]:
 def none_of(faults: list[str]) -> None:
     """Fail with one line for each fault."""
     assert not faults, "\n".join(faults)
-
-
-def test_every_part_has_a_rank():
-    assert {part(path) for path in modules()} - {"__init__"} == set(RANK)
 
 
 def test_imports_go_down():
@@ -122,31 +118,14 @@ def test_parts_know_no_task_and_tokenizers_no_model():
 
 
 # A translator alone judges the one architecture that reads two texts.
-HANDED_IN = ["train.py", "decoding/*.py", "tasks/*/continuation.py"]
-HANDED_IN += [f"tasks/{task}/evaluation.py" for task in ("progressions", "text")]
-
-
 def test_models_are_handed_in():
-    for pattern in HANDED_IN:
+    evaluations = [f"tasks/{task}/evaluation.py" for task in ("progressions", "text")]
+    for pattern in ("train.py", "decoding/*.py", "tasks/*/continuation.py", *evaluations):
         found = sorted(PACKAGE.glob(pattern))
         assert found, pattern
         for path in found:
             models = our_parts(path) & MODELS
             assert not models, f"{path.relative_to(ROOT)} is handed functions, and imports no {models}"
-
-
-# Rows, and what is known of them without a model.
-DATA = ["batch", "batches", "bayes", "contexts", "corpus", "crops", "first_two_terms", "generator"]
-DATA += ["number_words", "shards", "text_file"]
-
-
-def test_data_know_no_model():
-    allowed = {"decoding", "errors", "files", "flags", "report", "tasks", "tokenizers"}
-    for name in DATA:
-        found = [path for path in modules() if part(path) == "tasks" and path.stem == name]
-        assert found, name
-        for path in found:
-            assert our_parts(path) <= allowed, path.relative_to(ROOT)
 
 
 def test_libraries_stay_where_they_belong():

@@ -156,6 +156,21 @@ def test_in_haste_errors_end_it_and_contexts_are_named(tmp_path, monkeypatch, sc
     assert not list(path.glob("certificate*"))
 
 
+def test_a_few_errors_do_not_end_a_hasty_proof_without_bounds(tmp_path, monkeypatch):
+    settings, path = kept(tmp_path / "run")
+    right, slices = check.network.logits, []
+
+    def judge(codes, *args):
+        slices.append(right(codes, *args))
+        slices[-1][0] *= -1
+        return slices[-1]
+
+    monkeypatch.setattr(check.Case, "bounded", False)
+    monkeypatch.setattr(check.network, "logits", judge)
+    margins = [context["margin"] for context in certify.certify_run(path, settings, hasty=True)["missed"]]
+    assert len(slices) > 1 and min(margins) < 0 < max(margins)
+
+
 @pytest.mark.parametrize("screened", [0, 2**20])
 def test_a_margin_that_numpy_does_not_prove_is_no_certificate_and_leaves_nothing(tmp_path, monkeypatch, screened):
     """Neither after a screening, of which the smallest margins are proven first, nor without one."""
