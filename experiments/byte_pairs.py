@@ -1,13 +1,15 @@
-"""Are texts cut and numbered as by GPT-2 and GPT-4? `python experiments/byte_pairs.py --run_dir runs/byte_pairs`.
+"""Compare our tokens with those of GPT-2 and GPT-4: `python experiments/byte_pairs.py --run_dir runs/byte_pairs`.
 
-Random strings, a third each of few letters, of neighbours that the patterns tell apart, and of characters of every
-category of Unicode, are cut
+Of the random strings, a third has few letters, a third mixes signs that the patterns treat differently, and a third
+has characters of every category of Unicode. The comparisons are
 
-- into chunks by our two patterns, and by the `regex` package with the patterns that `tiktoken` has published;
-- by the library's own way of GPT-2, which texts of a GPT-2 folder take;
-- into tokens by a .tiktoken file, by the readable byte pairs, and by the rule of `tiktoken` in a few lines of ours.
+- chunks by our two patterns, with those of the `regex` package by the patterns that `tiktoken` has published;
+- chunks by the GPT-2 splitter of the `tokenizers` library, which GPT-2 folders use, with those of `regex`;
+- tokens of a .tiktoken file and of the readable byte pairs, with those of tiktoken's rule, written here in a few lines;
+- the text that both decode, with the string.
 
-The vocabulary is learned from other such strings. Each comparison counts the strings that differ, and prints the first.
+The vocabulary is learned from other random strings. Each comparison counts the strings that differ, and prints the
+first of them.
 """
 
 import base64
@@ -30,7 +32,7 @@ from apformer.tokenizers import byte_pairs, pretrained
 from apformer.tokenizers.chunks import BYTES, GPT2_PATTERN, GPT4_PATTERN, split
 from apformer.tokenizers.text import pre_tokenizer
 
-# The patterns as `tiktoken` has had them, the last one in its newer versions.
+# The patterns of `tiktoken`; the last one is that of its newer versions.
 GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 GPT4 = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
 GPT4_NEWER = (
@@ -63,7 +65,7 @@ MERGES, LEARNED_FROM, SHOWN = 300, 500, 5
 
 @dataclass(frozen=True)
 class Compare:
-    """Cut random strings as GPT-2 and GPT-4 do, in several ways, and count the differences."""
+    """Compare our tokens with those of GPT-2 and GPT-4 on random strings, and count the differences."""
 
     strings: int = 1_000_000
     """Number of random strings."""
@@ -75,7 +77,7 @@ class Compare:
 
 @cache
 def categories():
-    """Characters of each category of Unicode, without surrogates and what is not assigned."""
+    """Return the characters of each Unicode category, without surrogates and unassigned code points."""
     found = {}
     for code in range(0x110000):
         found.setdefault(unicodedata.category(chr(code)), []).append(chr(code))
@@ -83,7 +85,7 @@ def categories():
 
 
 def strings(seed):
-    """Random strings without end."""
+    """Yield random strings without end."""
     rng, by_category = random.Random(seed), categories()
     while True:
         yield "".join(rng.choices(FEW, k=rng.randint(1, 40)))
@@ -92,7 +94,7 @@ def strings(seed):
 
 
 def by_rank(ranks):
-    """The function from a chunk to the ids that `tiktoken` gives it: of neighbours that join the lowest rank first."""
+    """Return a function from a chunk to its token ids by tiktoken's rule: merge the pair of lowest rank first."""
 
     @lru_cache(1 << 16)
     def ids(chunk):
@@ -106,7 +108,7 @@ def by_rank(ranks):
 
 
 class Way:
-    """One of the two rules: its chunks and its tokens, in each of the ways there are."""
+    """One of the two patterns, with every implementation of its chunks and tokens."""
 
     def __init__(self, name, pattern, published, texts):
         self.pattern, self.chunks = pattern, regex.compile(published).findall
@@ -120,7 +122,7 @@ class Way:
         self.by_rank = by_rank({token: i for i, token in enumerate(tokens)})
 
     def differences(self, text):
-        """The names of the comparisons in which a text differs."""
+        """Yield the names of the comparisons in which a text differs."""
         chunks = self.chunks(text)
         ids = [token for chunk in chunks for token in self.by_rank(chunk)]
         of_library, of_readable = self.library.encode(text), self.readable.encode(text)
@@ -135,7 +137,7 @@ class Way:
 
 
 def compare(args):
-    """{name of a comparison: (differences, the first strings that differ)}."""
+    """Return {name of a comparison: (differences, the first strings that differ)}."""
     first = [text for text, _ in zip(strings(args.seed + 1), range(LEARNED_FROM), strict=False)]
     ways = {
         "gpt2": Way("r50k", GPT2_PATTERN, GPT2, first),
@@ -162,7 +164,7 @@ def compare(args):
 
 
 def run(args):
-    """Compare, print, and write the counts."""
+    """Compare the tokens, print the counts, and write them."""
     found = compare(args)
     for what, (count, texts) in found.items():
         print(f"{what:28}{count:>10,} of {args.strings:,} differ  {' '.join(map(ascii, texts))}")

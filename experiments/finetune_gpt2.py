@@ -1,8 +1,8 @@
 """Does a GPT-2 that has read half of a text learn the rest faster? `python experiments/finetune_gpt2.py FILE`.
 
-A small GPT-2 is trained on the first half of FILE. Then three runs learn the second half in as many steps: all weights
-of that model, low-rank adapters of it, and a fresh model. Each is a run of `apformer train --recipe text`: it can be
-stopped, and the same command with the same --run_dir goes on.
+A small GPT-2 is trained on the first half of FILE. Then three runs learn the second half in the same number of
+steps: one trains all weights of that model, one low-rank adapters, and one starts from scratch. Each is a run of
+`apformer train --recipe text`: it can be stopped, and the same command with the same --run_dir continues.
 
     runs/<UTC time>-finetune/
         first.txt  second.txt                           the halves
@@ -57,11 +57,11 @@ class Finetune:
     seed: int = 0
     """Random seed of weights, adapters and windows."""
     run_dir: FilePath | None = None
-    """A directory for all of it. The default is runs/<UTC time>-finetune."""
+    """Directory for all files. The default is runs/<UTC time>-finetune."""
 
 
 def run(args):
-    """Train the four models, then print and draw what came of them."""
+    """Train the four models, print the table and draw the losses."""
     for flag in ("steps", "pretrain_steps", "lora_rank"):
         flags.require(flag, 1 <= getattr(args, flag) < 2**31, args, "1 to 2147483647")
     path, whole = Path(args.run_dir or directory.dated("finetune")), corpus.read(args.file)
@@ -99,7 +99,7 @@ def draw(curves):
 
 
 def write_halves(path, whole, name):
-    """Write first.txt and second.txt into a directory. Raises UserError if it holds the halves of another text."""
+    """Write both halves of a text. Raises UserError: DATA if it is empty, USAGE if the files hold another text's."""
     if not whole:
         raise UserError(f"{name} is empty: give a text to train on", DATA)
     with files.disk_errors(path):
@@ -113,18 +113,18 @@ def write_halves(path, whole, name):
 
 
 def given(args, *names):
-    """The flags of these names with their values."""
+    """Return these flags and their values, as a flat list."""
     return [word for name in names for word in (f"--{name}", getattr(args, name))]
 
 
 def curve(path):
-    """[(step, validation loss)] of a run."""
+    """Return [(step, validation loss)] of a run."""
     records = metrics.read_metrics(path)
     return [(record["step"], record["validation_loss"]) for record in records if "validation_loss" in record]
 
 
 def table(path):
-    """A line for each way to learn the second half."""
+    """Return the text of a table, with a line for each way to learn the second half."""
     found = {name: files.read_json(path / name / "evaluation.json") for name in WAYS}
     return "\n".join(
         f"{name:12}  {result['nats_per_token']:.4f} nats per token, {result['bits_per_character']:.4f} bits per "
@@ -134,7 +134,7 @@ def table(path):
 
 
 def main():
-    """Run; the exit code of the process."""
+    """Run the script, and return its exit code."""
     return flags.script("finetune_gpt2.py", Finetune, run)
 
 

@@ -1,4 +1,4 @@
-"""The published figures of GPT-2, measured again: `python experiments/gpt2_published.py gpt2 --wikitext F --lambada F`.
+"""Measure the published figures of GPT-2 again: `python experiments/gpt2_published.py gpt2 --wikitext F --lambada F`.
 
 apformer ships no weights and no data: you give the folder and the files. `apformer doctor gpt2 FOLDER` says whether the
 folder is the published one. Where the files come from, and their sums:
@@ -9,23 +9,23 @@ folder is the published one. Where the files come from, and their sums:
     lambada_test.jsonl   https://openaipublic.blob.core.windows.net/gpt-2/data/lambada_test.jsonl
                          5,153 passages, sha256 4aa8d02c...
 
-WikiText-2 is measured as the documentation of `transformers` does: the lines of the file with an empty line between
-them, 287,644 tokens, in windows of 1,024 that are 1,024 apart (the first token of each is not predicted), or 512.
+WikiText-2 is measured as in the documentation of `transformers`: the lines of the file are joined by empty lines, and
+the 287,644 tokens read in windows of 1,024, at a stride of 1,024 (the first token of each is not predicted) or of 512.
 
     published            gpt2    medium  large   xl
     stride 1,024         29.94   -       19.44   -       [1] for gpt2, [2] for large
     stride 512           -       -       16.44   -       [2]
-    the paper            29.41   22.76   19.93   18.34   [3], whose protocol is not told to the last detail
+    the paper            29.41   22.76   19.93   18.34   [3], whose protocol is not fully described
 
-LAMBADA: the last word of a passage, after all that stands before it. Its perplexity is exp of the mean nats of the
-whole word. A passage counts as right if each token of its last word is the most likely, or only the last token.
+LAMBADA: the last word of a passage is predicted from the text before it. The perplexity is exp of the mean nats of a
+word. A passage counts as right if each token of its last word is the most likely, or only the last token.
 
     published            gpt2             medium           large            xl
     all tokens           32.56 %, 40.06   -                -                -, 10.63         [4] gpt2, [5] xl
     the last token       46.67 %          -                -                -                [1]
     the paper            45.99 %, 35.13   55.48 %, 15.60   60.12 %, 10.87   63.24 %, 8.63    [3]
 
-The paper filtered stop words, in a way that it does not tell.
+The paper filtered stop words, and does not say how.
 
 [1] github.com/huggingface/transformers/issues/13761   [2] huggingface.co/docs/transformers/perplexity
 [3] Radford et al. 2019, table 3                       [4] github.com/EleutherAI/lm-evaluation-harness/issues/2159
@@ -56,7 +56,7 @@ SUMS = {
     "wikitext": "173c87a53759e0201f33e0ccf978e510c2042d7f2cb78229d9a50d79b9e7dd08",
     "lambada": "4aa8d02cd17c719165fc8a7887fddd641f43fcafa4b1c806ca8abc31fabdb226",
 }
-FIGURES = {  # of each published size: what it is, the figure, and its source above
+FIGURES = {  # {size: {name: the published figure, and its source above}}
     "gpt2": {
         "wikitext stride 1024": "29.94 [1]; the paper 29.41 [3]",
         "lambada perplexity": "40.06 [4]; the paper 35.13 [3]",
@@ -80,13 +80,13 @@ FIGURES = {  # of each published size: what it is, the figure, and its source ab
         "lambada all tokens": "the paper 63.24 % [3]",
     },
 }
-BLOCK = 32  # tokens: rows are filled up to a multiple of it, so that few shapes are compiled
-MOST_LOGITS = 2**26  # of a batch: 256 MB
+BLOCK = 32  # tokens: rows are padded to a multiple of it, so that few shapes are compiled
+MOST_LOGITS = 2**26  # in a batch: 256 MB
 
 
 @dataclass(frozen=True)
 class Published:
-    """Measure a published GPT-2 on WikiText-2 and LAMBADA, with the published figures beside."""
+    """Measure a GPT-2 on WikiText-2 and LAMBADA, and print its figures beside the published ones."""
 
     folder: Positional[FilePath]
     """GPT-2 folder: config.json, model.safetensors and a tokenizer."""
@@ -126,7 +126,7 @@ def run(args):
 
 
 def wikitext(found, path):
-    """{name: perplexity} of the file, in windows as wide as the model reads, that far apart and half as far."""
+    """Return {name: perplexity} of the file, in windows of the model's length, at a stride of it and of half of it."""
     _say_sum("wikitext", path)
     tokens_N, width, figures = found.tokenizer.encode(joined(corpus.read(path))), found.max_tokens, {}
     print(f"{path}: {len(tokens_N):,} tokens", flush=True)
@@ -139,12 +139,12 @@ def wikitext(found, path):
 
 
 def joined(text):
-    """The lines of the file as `datasets` gives them, each with its end, joined by an empty line."""
+    """Return the lines as `datasets` has them, each with its line end and blank ones as "", joined by two line ends."""
     return "\n\n".join(line if line.strip() else "" for line in re.findall(r"[^\n]*\n|[^\n]+", text))
 
 
 def lambada(found, path, most=None):
-    """{name: figure} of the last words of passages: their perplexity, and the share that is right."""
+    """Return {name: figure} for the last words of passages: their perplexity, and the shares that are right."""
     _say_sum("lambada", path)
     rows = [split(found.tokenizer, text) for text in passages(path)[:most]]
     nats, alike = np.zeros(len(rows)), [None] * len(rows)
@@ -171,7 +171,7 @@ def lambada(found, path, most=None):
 
 
 def passages(path):
-    """The texts of a file of JSON lines. Raises UserError (exit DATA) that names the first line at fault."""
+    """Return the texts of a file of JSON lines. Raises UserError (exit DATA) that names the first faulty line."""
     texts = []
     for number, line in enumerate(corpus.read(path).rstrip("\n").split("\n"), 1):
         try:
@@ -187,14 +187,14 @@ def passages(path):
 
 
 def split(tokenizer, text):
-    """(tokens, the number of the first token of the last word): the word is cut by itself, with the space before it."""
+    """Return (tokens, index of the last word's first token). The word is encoded apart, with the space before it."""
     before, _, word = text.rpartition(" ")
     tokens = [tokenizer.encode(part) for part in (before, f" {word}")]
     return np.concatenate(tokens), len(tokens[0])
 
 
 def batches(order, rows, vocab_size):
-    """(numbers of passages, width of their rows) of passages in the order of their length."""
+    """Yield (indices of passages, width of their rows) of each batch; `order` sorts the passages by length."""
     start = 0
     while start < len(order):
         width = -(-(len(rows[order[start]][0]) - 1) // BLOCK) * BLOCK
@@ -206,13 +206,13 @@ def batches(order, rows, vocab_size):
 
 @jax.jit
 def _judge(apply, tokens_BT):
-    """(nats of each token after the first, whether it is the most likely)."""
+    """Return (nats of each token after the first, whether it is the most likely)."""
     logits_BTV, targets_BT = apply(tokens_BT[:, :-1]), tokens_BT[:, 1:]
     return loss.token_nats(logits_BTV, targets_BT), jnp.argmax(logits_BTV, -1) == targets_BT
 
 
 def _say_sum(name, path):
-    """Say on standard error whether a file is another than the published one."""
+    """Warn on standard error if a file is not the published one."""
     if Path(path).is_file() and hashlib.sha256(Path(path).read_bytes()).hexdigest() != SUMS[name]:
         print(f"{path} is not the published file (sha256 {SUMS[name][:8]}...): figures may differ", file=sys.stderr)
 

@@ -1,4 +1,4 @@
-"""How often the next term is right after k terms: the arithmetic test of N8python/oeis-eval, in our fixed-width text.
+"""Measure how often the next term after k terms is right: the arithmetic test of N8python/oeis-eval, in our format.
 
 first + difference n,   difference from 1 to 1,000,   first from 0 to 1,000,   k = 2 .. 20 terms given
 
@@ -22,18 +22,18 @@ from apformer.tokenizers import digits as tokenizer
 
 @dataclass(frozen=True)
 class Protocol:
-    """Ask a run for the next term after k terms of random progressions."""
+    """Measure how often a run predicts the next term after k terms of random progressions."""
 
     run: Positional[str | None] = None
     """Run directory; the latest if not given."""
     tests: int = 1000
     """Progressions for each k."""
     seed: int = 0
-    """Of the progressions."""
+    """Random seed of the progressions."""
 
 
 def measure(path, tests, seed):
-    """{k: share of next terms that are right}. Raises UserError (exit USAGE) if the run has too few digits."""
+    """Return {k: share of right next terms}. Raises UserError (exit USAGE) if the digits of the run do not fit."""
     settings = settings_file.read(path)
     tasks.ability(settings, "predict", path)  # else it has no digits
     digits = settings.data.digits
@@ -52,7 +52,7 @@ def measure(path, tests, seed):
 
 
 def run(args):
-    """Print the shares and keep them in the run directory."""
+    """Print the shares, and write them to the run directory."""
     for flag, least in (("tests", 1), ("seed", 0)):
         flags.require(flag, getattr(args, flag) >= least, args, f"at least {least}")
     path = directory.find(args.run)
@@ -62,7 +62,7 @@ def run(args):
 
 
 def main():
-    """Run; the exit code of the process."""
+    """Run the script, and return its exit code."""
     return flags.script("oeis_protocol.py", Protocol, run)
 
 

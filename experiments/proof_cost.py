@@ -1,17 +1,18 @@
-"""What does a proof cost, and what does it cover? `python experiments/proof_cost.py FOLDER ...`, a folder for each.
+"""Count what proofs cost and what they cover: `python experiments/proof_cost.py FOLDER ...`, a folder for each proof.
 
-A folder is what `apformer export RUN --to proof --out FOLDER` writes. Gross et al. 2024 (arXiv 2406.11779) draw the
-operations of a proof beside the accuracy that it proves. Here all proofs are of accuracy 1 on terms of a fixed width,
-and differ in how many progressions they decide. A multiply-add is one a b + c in a product of matrices or in attention.
-We count those
+A folder is what `apformer export RUN --to proof --out FOLDER` writes. Gross et al. 2024 (arXiv 2406.11779) plot the
+operations of a proof against the accuracy that it proves. Here all proofs are of accuracy 1 on terms of a fixed width,
+and differ in how many progressions they decide. A multiply-add is one a b + c in a matrix product or in attention.
+We count the multiply-adds
 
-- of `apformer certify --screen`: every dot_general of `model.apply` of a row, by its shapes, times the rows
-- of check.py, its first line: the distinct strings that each layer is computed for (proof/network.py), times
+- of `apformer certify --screen`: every dot_general of `model.apply` of a row, by its shapes, times the number of rows
+- of the first line of check.py: the distinct strings that each layer is computed for (proof/network.py), times
 
-      3 D D of each state that is read      2 W D + D D + 2 D F of each string that reads W states      D V at the head
+      3 D D for each state that is read   2 W D + D D + 2 D F for each string that reads W states   D V at the head
 
-Norms, exponentials and sums are left out. Besides, the certificate of all differences, up and down, is counted for two
-to `--digits` digits, without a model: how enumeration grows. Seconds are those of certificate.json and of the records.
+Norms, exponentials and sums are left out. To show how enumeration grows, the certificates of all differences, up and
+down, of two to `--digits` digits are counted too, without a model. Seconds are those of certificate.json and of the
+records.
 """
 
 import json
@@ -38,7 +39,7 @@ from apformer.tasks import progressions
 from apformer.tasks.progressions import recipes
 from apformer.tasks.progressions.proof import contexts as listed
 
-SECONDS = {  # where records say how long check.py took: record, figure, seconds of its unit
+SECONDS = {  # of check.py: {digits: {column: (record, figure, seconds of its unit)}}
     "3": {"check": ("proof", "default theorem", 1)},
 }
 MARKS = {"screen": ("o", "#0072B2"), "check": ("s", "#D55E00"), "both": ("^", "#CC79A7")}
@@ -46,12 +47,12 @@ MARKS = {"screen": ("o", "#0072B2"), "check": ("s", "#D55E00"), "both": ("^", "#
 
 @dataclass(frozen=True)
 class ProofCost:
-    """Count what proofs cost and what they cover: a table and a figure."""
+    """Count what proofs cost and what they cover, as a table and a figure."""
 
     folders: Positional[tuple[str, ...]]
     """Folders that `apformer export RUN --to proof` wrote, one for each proof."""
     digits: int = 6
-    """Most digits of the enumerations of all differences that are counted and not run."""
+    """Most digits of the enumerations of all differences, which are counted and not run."""
     run_dir: FilePath | None = None
     """New directory for the table, the numbers and the figure. The default is runs/<UTC time>-proof_cost."""
 
@@ -60,7 +61,7 @@ class ProofCost:
 
 
 def traced(function, *args):
-    """The multiply-adds of a function of arrays, by the shapes of its products."""
+    """Return the multiply-adds of a function of arrays, from the shapes of its products."""
     return _of_jaxpr(jax.make_jaxpr(function)(*args).jaxpr)
 
 
@@ -77,12 +78,12 @@ def _of_jaxpr(jaxpr):
 
 
 def params_of(cfg):
-    """The shapes of the parameters of a Config."""
+    """Return the shapes of the parameters of a Config."""
     return jax.eval_shape(partial(model.init, cfg=cfg), jax.random.key(0))
 
 
 def enumeration(cfg, data):
-    """{what: number} of the certificate of terms of a fixed width, asked by JAX."""
+    """Return {"progressions", "contexts", "screen": multiply-adds} of a certificate by JAX, of terms of one width."""
     D, most = data.digits, listed.most_terms(vars(data), vars(cfg))
     size = np.abs(np.arange(data.min_difference, data.max_difference + 1))
     rows = int(np.maximum(0, 10**D - 2 * size).sum())  # those with a third term
@@ -95,13 +96,13 @@ def enumeration(cfg, data):
 
 
 class Strings:
-    """How many distinct strings each layer is computed for, and the multiply-adds of that."""
+    """Count the distinct strings that check.py computes, and their multiply-adds."""
 
     def __init__(self, cfg):
         self.cfg, self.asked, self.multiply_adds = cfg, 0, 0
 
     def add(self, codes):
-        """Take note of distinct strings, whose logits are computed."""
+        """Count the multiply-adds of the logits of distinct strings."""
         D, F = self.cfg["d_model"], self.cfg["d_ff"] or 4 * self.cfg["d_model"]
         self.multiply_adds += self.cfg["vocab_size"] * D * len(codes)
         for layer in range(self.cfg["n_layers"], 0, -1):
@@ -113,20 +114,20 @@ class Strings:
 
 
 def part(codes, places):
-    """These places of strings, as strings."""
+    """Return the substrings at these places, as codes."""
     if (np.diff(places) == 1).all():
         return codes // 12 ** places[0] % 12 ** len(places)
     return sum(codes // 12**i % 12 * 12**o for o, i in enumerate(places))
 
 
 def distinct(codes):
-    """The distinct ones of these numbers, in order. numpy.unique, which hashes them, takes ten times as long."""
+    """Return the sorted distinct values. numpy.unique, which hashes them, takes ten times as long."""
     codes = np.sort(codes, axis=None)
     return codes[np.append(True, codes[1:] != codes[:-1])]
 
 
 def checked(cfg, data):
-    """The Strings of check.py, without its second line."""
+    """Return the Strings of the first line of check.py."""
     found = Strings(cfg)
     with progress.bar(unit="slice", desc="check.py") as bar:
         for columns in listed.slices(data, cfg):
@@ -142,7 +143,7 @@ def checked(cfg, data):
 
 
 def measured(folder):
-    """(name, {what: number}) of the proof in a folder. Raises UserError (exit DATA) if it holds none."""
+    """Return (digits, {quantity: number}) of the proof in a folder. Raises UserError (exit DATA) if it holds none."""
     try:
         cfg, data = (json.loads((folder / "config.json").read_text("utf-8"))[part] for part in ("model", "data"))
         certificate = json.loads((folder / "certificate.json").read_text("utf-8"))
@@ -159,7 +160,7 @@ def measured(folder):
 
 
 def all_differences(most):
-    """{digits: {what: number}} of enumerations of all differences, up and down, with the recipe's model."""
+    """Return {digits: {quantity: number}} of enumerations of all differences, up and down, with the recipe's model."""
     found = {}
     for width in range(2, most + 1):
         settings, top = recipes.exact(width), 10**width - 1
@@ -169,7 +170,7 @@ def all_differences(most):
 
 
 def table(proofs, grown):
-    """A row for each proof that was run, and one for each enumeration that was counted."""
+    """Return the rows of the table: proofs that were run, then enumerations that were only counted."""
     head = [
         "proof",
         "decides",
@@ -199,7 +200,7 @@ def table(proofs, grown):
 
 
 def draw(proofs, grown):
-    """The figure: multiply-adds and seconds, both logarithmic, and the progressions that are decided."""
+    """Draw the number of decided progressions against multiply-adds and against seconds, on logarithmic axes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import NullFormatter
@@ -240,7 +241,7 @@ def draw(proofs, grown):
 
 
 def run(args):
-    """Count, print the table, write it and the figure."""
+    """Count, print the table, and write it and the figure."""
     flags.require("folders", bool(args.folders), args, "at least one folder of a proof")
     flags.require("digits", 2 <= args.digits <= 6, args, "2 to 6")
     path = directory.create("proof_cost", args.run_dir or directory.dated("proof_cost"))

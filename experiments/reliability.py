@@ -1,7 +1,7 @@
-"""Try every fault and write what came of it: `python experiments/reliability.py [NAME ...] --record`.
+"""Run the fault trials and record the results: `python experiments/reliability.py [NAME ...] --record`.
 
-A file of experiments/faults/ holds one promise and the trial of it: QUESTION, CLAIM, CASES, and measure(cases, folder),
-which returns the figures that the claim names. With --record each becomes a record. docs/reliability.md shows them.
+A file of experiments/faults/ holds one promise and its trial: QUESTION, CLAIM, CASES, and measure(cases, folder), which
+returns the figures that the claim names. With --record each becomes a record. docs/reliability.md shows them.
 """
 
 import contextlib
@@ -28,16 +28,16 @@ NAMES = tuple(sorted(path.stem for path in (HERE / "faults").glob("[a-z]*.py")))
 
 @dataclass(frozen=True)
 class Reliability:
-    """Try every fault, and write the page that shows what came of it."""
+    """Run the fault trials, and print or record the results."""
 
     names: Positional[tuple[str, ...]] = NAMES
-    """Trials to make. The default is all of them."""
+    """Trials to run. The default is all of them."""
     cases: int | None = None
-    """Cases of each trial. The default is the number that each one says."""
+    """Cases of each trial. The default is the trial's own number."""
     folder: str | None = None
-    """Folder for what was found: after a stop, the same command goes on. The default is a temporary one."""
+    """Folder for results: after a stop, the same command continues from them. The default is a temporary one."""
     record: bool = False
-    """Write a record of each trial, and the page that shows them."""
+    """Write a record of each trial, and update the tables of the README files."""
     loaded: bool = False
     """With --record: say that other jobs ran on the same cores."""
     yardstick: float | None = None
@@ -45,7 +45,7 @@ class Reliability:
 
 
 def main(args):
-    """Print what each trial found, and record it."""
+    """Run each trial and print its result; with --record, write its record."""
     if unknown := set(args.names) - set(NAMES):
         known = ", ".join(NAMES)
         raise UserError(f"there is no trial {', '.join(sorted(unknown))}: give one of {known}", USAGE)
@@ -71,7 +71,7 @@ def main(args):
 
 @contextlib.contextmanager
 def _kept(folder):
-    """A folder that keeps of an earlier trial what it found, and nothing else."""
+    """Yield a folder that is emptied of all but the results of an earlier trial."""
     folder.mkdir(parents=True, exist_ok=True)
     for entry in folder.iterdir():
         if entry.is_dir():

@@ -1,7 +1,7 @@
 """Run the command of a record again, and compare the figures: `python experiments/reproduce.py exact-3 --seed 1`.
 
-The run is a new directory, runs/<UTC time>-<name>. Figures come from the JSON files that it leaves there. A
-figure that is in no file, such as the speed that a benchmark prints, has to be read in the output.
+The run is a new directory, runs/<UTC time>-<name>. Figures come from the JSON files of the run. A figure that is
+in no file, such as the speed that a benchmark prints, has to be read in the output.
 
 In the command of a record, RUN stands for the directory of the run. A new result begins as a file records/NAME.json
 with "question", "claim" and "command"; `--record` writes everything else.
@@ -33,9 +33,9 @@ PYTHON = {
     "apformer": [sys.executable, "-m", "apformer"],
     "pytest": [sys.executable, "-m", "pytest"],
 }
-FILES = ("evaluation.json", "oeis_protocol.json", "certificate.json")  # later ones win where two have a name
-TABLE = "table.json"  # rows of cells, the first the head
-NOT_CERTIFIED = 8  # an answer, not a fault
+FILES = ("evaluation.json", "oeis_protocol.json", "certificate.json")  # of equal names, the last counts
+TABLE = "table.json"  # rows of cells; the first is the head
+NOT_CERTIFIED = 8  # exit code that is an answer, not a fault
 
 
 @dataclass(frozen=True)
@@ -57,25 +57,25 @@ class Reproduce:
 
 
 def names():
-    """The names of all records."""
+    """Return the sorted names of all records."""
     return sorted(path.stem for path in RECORDS.glob("*.json"))
 
 
 def seeded(command, seed):
-    """A command with another random seed. Raises UserError (exit USAGE) if it makes no run."""
+    """Return a command with another random seed. Raises UserError (exit USAGE) if it makes no run."""
     if "--run_dir RUN" not in command:
         raise UserError(f"--seed {seed} has no use for `{command}`, which makes no run: leave it out", USAGE)
     return re.sub(r" --seed \d+", "", command).replace("--run_dir RUN", f"--seed {seed} --run_dir RUN", 1)
 
 
 def parts(command, run):
-    """The argument lists of a command whose parts are joined by &&, for a run in the directory `run`."""
+    """Return the argument list of each part of a command joined by &&, for a run in the directory `run`."""
     words = [[re.sub(r"^RUN(?=/|$)", str(run), word) for word in shlex.split(part)] for part in command.split(" && ")]
     return [[argument for word in part for argument in PYTHON.get(word, [word])] for part in words]
 
 
 def execute(command, run):
-    """Run all parts of a command; the seconds they took. Raises UserError with the exit code of a part that fails."""
+    """Run all parts of a command, and return the seconds. Raises UserError with the exit code of a part that fails."""
     begun = time.perf_counter()
     for words in parts(command, run):
         code = subprocess.run(words).returncode
@@ -85,7 +85,7 @@ def execute(command, run):
 
 
 def figures(run):
-    """{dotted name: number} of all that the JSON files of a run say."""
+    """Return {dotted name: value} of all figures in the JSON files of a run."""
     found = {}
     for file in FILES:
         if (run / file).exists():
@@ -96,11 +96,11 @@ def figures(run):
 
 
 def of_sweep(members):
-    """What a sweep says of all its members together: how many are certified, and the margins of those."""
+    """Return the figures of a sweep: members, certified ones, and the least, median and largest of their margins."""
     verdicts = [member.get("certified") for member in members]
     margins = [member["smallest_margin"] for member, certified in zip(members, verdicts, strict=True) if certified]
     found = {"members": len(members)}
-    if None not in verdicts:  # None: too many contexts for a sweep
+    if None not in verdicts:  # None: too many contexts to certify in a sweep
         found["certified"] = sum(verdicts)
     if margins:
         found |= {"least_margin": min(margins), "median_margin": median(margins), "largest_margin": max(margins)}
@@ -108,7 +108,7 @@ def of_sweep(members):
 
 
 def flat(tree):
-    """{dotted name: leaf} of dicts and lists within each other."""
+    """Return {dotted name: leaf} of nested dicts and lists."""
     return {
         jax.tree_util.keystr(path, simple=True, separator="."): leaf
         for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
@@ -116,12 +116,12 @@ def flat(tree):
 
 
 def asked(record):
-    """The names of the figures of a record: those it has, and those that its sentence wants."""
+    """Return the names of a record's figures: those it holds, and those its claim refers to."""
     return list(dict.fromkeys([*record.get("figures", {}), *re.findall(r"\{([\w. -]+):", record["claim"])]))
 
 
 def compare(record, new):
-    """(lines of the comparison, whether every figure is within the spread of the record)."""
+    """Return (lines of the comparison, whether every figure is within the spread of the record)."""
     old, spread = record.get("figures", {}), record.get("spread", {})
     lines, fits = [f"{'figure':36}{'recorded':>14}{'now':>14}  spread"], True
     for name in asked(record):
@@ -136,7 +136,7 @@ def compare(record, new):
 
 
 def wanted(record, new):
-    """The new figures of a record. Raises UserError (exit DATA) that names one that is in no file of the run."""
+    """Return the new values of a record's figures. Raises UserError (exit DATA) that names the missing ones."""
     missing = [name for name in asked(record) if name not in new]
     if missing:
         raise UserError(f"no file of the run gives {', '.join(missing)}: write the record by hand", DATA)
@@ -144,12 +144,12 @@ def wanted(record, new):
 
 
 def number(value):
-    """A figure in at most seven digits; - for none."""
+    """Format an integer in full, another figure with seven significant digits, and None as -."""
     return "-" if value is None else f"{int(value):,}" if value == int(value) else f"{value:.7g}"
 
 
 def renewed(record, command, new, seconds, args, table=None):
-    """The record of this run: its figures, its table if it left one, its time, and the machine it ran on."""
+    """Return the record with the figures, table, time and machine of a new run."""
     versions = machine.versions()
     described = record | {
         "command": command,
@@ -167,12 +167,12 @@ def renewed(record, command, new, seconds, args, table=None):
         "spread": record.get("spread", {}),
         "notes": record.get("notes", ""),
     }
-    described.pop("table", None)  # it belonged to the run before
+    described.pop("table", None)  # of the earlier run
     return described | ({"table": table} if table else {})
 
 
 def commit():
-    """The commit of this directory, with -dirty if another file than a record differs from it; None without git."""
+    """Return the commit of this directory, with -dirty if another file than a record differs from it."""
     git = ["git", "-C", str(tables.HERE)]
     found = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
     same = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", ":/", ":!records"], capture_output=True)

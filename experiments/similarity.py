@@ -1,14 +1,14 @@
-"""Why divide by sqrt(d_k)? `python experiments/similarity.py` measures it for every similarity, and draws it.
+"""Why divide by sqrt(d_k)? `python experiments/similarity.py` compares all similarities, and draws them.
 
-    score(q, k) = q.k / sqrt(d_k)     of independent numbers of variance 1, q.k alone has variance d_k
+    score(q, k) = q.k / sqrt(d_k)     for independent numbers of variance 1, q.k alone has variance d_k
 
 Vaswani et al. 2017, section 3.2.1: "for large values of d_k, the dot products grow large in magnitude, pushing the
 softmax function into regions where it has extremely small gradients". Two measurements:
 
 - random queries and keys: the variance of the scores, the entropy of the softmax over `--keys` keys, and the gradient
   of u.softmax(scores), u of variance 1, with respect to the scores of a query and to the query itself
-- small models (one block, one head as wide as the model) that learn to write a row of random digits again, trained with
-  each similarity, every model with the learning rate, of those given, that keeps its loss least over all steps
+- small models (one block, one head as wide as the model) that learn to copy a row of random digits, trained with each
+  similarity, at the given learning rate whose loss, averaged over all steps, is least
 """
 
 import sys
@@ -26,7 +26,7 @@ from apformer.report import progress
 from apformer.runs import directory
 from apformer.tasks.batch import Batch
 
-SIMILARITIES = {  # how each is drawn
+SIMILARITIES = {  # colour and line style
     "scaled_dot": ("#0072B2", "-"),
     "dot": ("#D55E00", "-"),
     "cosine": ("#009E73", "--"),
@@ -37,22 +37,22 @@ DIGITS, LOG_EVERY = 10, 10
 
 @dataclass(frozen=True)
 class Similarity:
-    """Compare similarities by what they do to the softmax, and by what models learn with them."""
+    """Compare similarities by the softmax of random scores, and by the losses of models that train with them."""
 
     widths: tuple[int, ...] = (4, 16, 64, 256)
     """d_k of the random queries and keys."""
     keys: int = 32
-    """How many keys a query is compared with."""
+    """Number of keys that each query is compared with."""
     d_models: tuple[int, ...] = (16, 64, 256)
     """Widths of the models, and so of their one head."""
     row: int = 10
-    """Random digits of a row, which is then written again."""
+    """Number of random digits in a row, which the model then copies."""
     steps: int = 200
     """Optimizer steps."""
     batch_size: int = 32
     """Rows a step."""
     learning_rates: tuple[float, ...] = (1e-3, 3e-3, 1e-2)
-    """Of AdamW; the one is shown whose loss is least, averaged over steps and members."""
+    """Learning rates of AdamW; shown is the one whose loss is least, averaged over steps and members."""
     members: int = 3
     """Seeds of each model."""
     figure: str | None = None
@@ -61,7 +61,7 @@ class Similarity:
 
 @partial(jax.jit, static_argnames=("similarity", "width", "keys", "queries"))
 def measure(key, similarity, width, keys, queries=1024):
-    """{what: of each query} for random queries, each a head of its own with learned parts as in a new model."""
+    """Return {quantity: its value for each query} for random queries, each a head with new learned parameters."""
     q_key, k_key, u_key, v_key = jax.random.split(key, 4)
     q_HK, vector_HK = (jax.random.normal(key, (queries, width)) for key in (q_key, v_key))
     k_BSHK, u_HS = jax.random.normal(k_key, (1, keys, queries, width)), jax.random.normal(u_key, (queries, keys))
@@ -85,7 +85,7 @@ def measure(key, similarity, width, keys, queries=1024):
 
 
 def sample(key, rows, length):
-    """Rows of random digits, each written twice; only the second time can be predicted, and counts."""
+    """Return a Batch of rows of random digits, each written twice; only the second copy has weight."""
     digits_BT = jax.random.randint(key, (rows, length), 0, DIGITS, jnp.int32)
     weights_T = jnp.arange(2 * length) >= length
     return Batch(jnp.tile(digits_BT, (1, 2)), jnp.broadcast_to(weights_T, (rows, 2 * length)).astype(jnp.float32))
@@ -93,7 +93,7 @@ def sample(key, rows, length):
 
 @partial(jax.jit, static_argnames=("cfg", "args"))
 def fit(key, learning_rate, cfg, args):
-    """The loss at every step, of a model trained from this key."""
+    """Train a model from this key, and return the loss of every step."""
     init_key, run_key = jax.random.split(key)
     rule = optimizer.Config()
     make = optimizer.make(rule, args.steps)
@@ -105,7 +105,7 @@ def fit(key, learning_rate, cfg, args):
 
 
 def curve(similarity, d_model, args):
-    """(the learning rate of least loss, its losses of each member, averaged over LOG_EVERY steps)."""
+    """Return (learning rate of least loss, losses of each member at this rate, averaged over LOG_EVERY steps)."""
     cfg = model.Config(
         DIGITS,
         d_model,
@@ -124,7 +124,7 @@ def curve(similarity, d_model, args):
 
 
 def table(measured, learned):
-    """Both measurements as Markdown: of all queries the median and, in brackets, the mean; of models each seed."""
+    """Return both measurements as Markdown: for queries the median and, in brackets, the mean; for models each seed."""
     names = ("variance", "entropy", "gradient of scores", "gradient of query")
     lines = [f"| d_k | similarity | {' | '.join(names)} |", "|" + "---|" * (2 + len(names))]
     for (width, similarity), found in measured.items():
@@ -145,7 +145,7 @@ def table(measured, learned):
 
 
 def draw(measured, learned, args):
-    """The figure: above what random queries and keys show, below how models learn."""
+    """Draw the measurements of random queries above, and the losses of models below."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -186,7 +186,7 @@ def draw(measured, learned, args):
 
 
 def place(args):
-    """The Path of the figure, in a directory that can be written. Raises UserError: USAGE, or DISK."""
+    """Return the path of the figure, in a directory that can be written. Raises UserError: USAGE, or DISK."""
     if args.figure is None:
         path = directory.dated("similarity") / "similarity.png"
         directory.create("similarity", path.parent)

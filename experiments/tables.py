@@ -1,14 +1,14 @@
-"""The tables of README.md and of this folder, written from the records: `python experiments/tables.py`.
+"""Write the tables of README.md and of this folder from the records: `python experiments/tables.py`.
 
-A record is a file records/NAME.json. It holds one result: the question, the command, the figures, the machine, the
-time. A comment in a Markdown file says which records its table shows:
+A record is a file records/NAME.json with one result: the question, the command, the figures, the machine, the time.
+A comment in a Markdown file says which records its table shows:
 
-    <!-- summary: exact-3 sketch -->      a row a record: command, answer, time
+    <!-- summary: exact-3 sketch -->      a row for each record: command, answer, time
     <!-- results: exact-3 sketch -->      question, answer, time; on the site the command and the machine, too
     <!-- details: positions -->           the whole table that one record holds
     <!-- end -->
 
-What stands between the two comments is replaced. `--check` writes nothing, and exits with 1 if a table is out of date.
+The text between the two comments is replaced. `--check` writes nothing, and exits with 1 if a table is out of date.
 Pages of docs/ have the first comment alone: docs/hooks.py writes their tables when the site is built. A command that
 needs the laboratory has the word *laboratory* beside it.
 """
@@ -38,12 +38,12 @@ class Tables:
 
 
 def read(name):
-    """The record of a name, as a dict."""
+    """Read a record by its name."""
     return json.loads((HERE / "records" / f"{name}.json").read_text("utf-8"))
 
 
 def claim(record):
-    """The sentence of a record, with its figures in place of their names: `{excess:.4f}` becomes 0.0017.
+    """Return the claim of a record with its figures in place of their names: `{excess:.4f}` becomes 0.0017.
 
     A format is Python's, or `share`: 1 becomes 100.00 %, and anything less stays below that.
     """
@@ -56,19 +56,19 @@ def claim(record):
 
 
 def share(value):
-    """A share in percent, where 100.00 % means all."""
+    """Format a share in percent, where only 1 becomes 100.00 %."""
     return f"{100 if value == 1 else min(100 * value, 99.99):.2f} %"
 
 
 def command(record):
-    """The command of a record as a reader types it: a new run finds a directory by itself."""
+    """Return the command of a record for readers: without --run_dir RUN, and marked if it needs the laboratory."""
     needs = ", *laboratory*" if needs_laboratory(record["command"]) else ""
     return f"`{record['command'].removesuffix(' --run_dir RUN')}`{needs}"
 
 
 @cache
 def laboratory():
-    """Return the names of the recipes that the package in lab/ brings, which are those of its tasks."""
+    """Return the names of the recipes in lab/, which are the names of its tasks."""
     project = tomllib.loads((HERE / "lab" / "pyproject.toml").read_text("utf-8"))["project"]
     return frozenset(project["entry-points"]["apformer.tasks"])
 
@@ -83,7 +83,7 @@ def needs_laboratory(command):
 
 
 def duration(seconds):
-    """Seconds in words: 4 min 6 s."""
+    """Format seconds, as in 4 min 6 s."""
     if seconds < 60:
         return f"{seconds:.3g} s"
     hours, minutes = divmod(round(seconds) // 60, 60)
@@ -91,36 +91,36 @@ def duration(seconds):
 
 
 def time(record):
-    """How long the command took, and whether other jobs ran beside it."""
+    """Format the time of a record, marked as loaded if other jobs ran beside it; - if it was not measured."""
     return "-" if record["seconds"] is None else duration(record["seconds"]) + ", loaded" * record["loaded"]
 
 
 def yardsticks(record):
-    """The time as a multiple of the yardstick, where both were measured."""
+    """Format the time as a multiple of the yardstick; "" if one of them was not measured."""
     if record["seconds"] is None or record["yardstick"] is None:
         return ""
     return f", {record['seconds'] / record['yardstick']:.1f} yardsticks"
 
 
 def machine(record):
-    """The processor, the threads, and the version of apformer."""
+    """Return the processor, the threads and the version of apformer, as text."""
     return f"{record['processor']}, {sections.count(record['threads'], 'thread')}, {record['version']}"
 
 
 def summary(records):
-    """A row a record: command, answer, time."""
+    """Return a Markdown table of records: command, answer, time."""
     rows = [[command(record), claim(record), time(record)] for record in records]
     return markdown([["command", "answer", "time"], *rows])
 
 
 def results(records):
-    """A row a record: question, answer, time. The question is a link to the record, which has the command."""
+    """Return a Markdown table of records: question, answer, time. The question links to the record with the command."""
     rows = [[f"[{each['question']}](records/{each['name']}.json)", claim(each), time(each)] for each in records]
     return markdown([["question", "answer", "time"], *rows])
 
 
 def whole(records):
-    """A row a record: question, command, answer, time, machine and version."""
+    """Return a Markdown table of records: question, command, answer, time, machine and version."""
     rows = [
         [record["question"], command(record), claim(record), time(record) + yardsticks(record), machine(record)]
         for record in records
@@ -129,20 +129,20 @@ def whole(records):
 
 
 def details(records):
-    """The table that the one record holds."""
+    """Return the table that the only record holds, as Markdown."""
     (record,) = records
     return markdown(record["table"])
 
 
 def markdown(rows):
-    """Rows of text as a Markdown table; the first is the head."""
+    """Return rows of text as a Markdown table; the first is the head."""
     head, *body = rows
     edge = "" if all(row[0] for row in rows) else "| "  # an empty first cell needs it
     return "\n".join(edge + " | ".join(row) for row in [head, ["---"] * len(head), *body])
 
 
 def write(text, results=results):
-    """The text of a Markdown file with every marked table written anew; `results` makes those of that name."""
+    """Return the text of a Markdown file with every marked table renewed; `results` formats the tables of that name."""
     kinds = {"summary": summary, "results": results, "details": details}
 
     def table(match):

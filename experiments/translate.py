@@ -1,4 +1,4 @@
-"""Train a translator: `python experiments/translate.py` on number words, or with two files whose lines belong together.
+"""Train a translator: `python experiments/translate.py` on number words, or with two files of parallel lines.
 
     python experiments/translate.py FILE FILE
     python experiments/translate.py train.en train.de --validation val.en val.de --test test.en test.de

@@ -1,8 +1,8 @@
-"""Vectors of words: `python experiments/word2vec.py FILE --variant skip_gram --loss negative --words king,love`.
+"""Train word vectors: `python experiments/word2vec.py FILE --variant skip_gram --loss negative --words king,love`.
 
-FILE is a text in UTF-8. Without it, the words are the eleven characters of generated progressions: where do the ten
-digits lie? The same as `apformer train --recipe words --text FILE`, whose flags follow FILE. The figure
-figures/words.png of the run shows the words in the plane of their first two principal components.
+FILE is a text in UTF-8. Without it, the words are the eleven characters of generated progressions. The same as
+`apformer train --recipe words --text FILE`, whose flags follow FILE. The figure figures/words.png of the run shows the
+words in the plane of their first two principal components.
 """
 
 import sys

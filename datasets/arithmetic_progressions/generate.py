@@ -1,6 +1,6 @@
-"""Writes dataset.txt: arithmetic progressions as text, one a line. The same seed writes the same bytes.
+"""Write dataset.txt: arithmetic progressions as text, one in each line. The same seed writes the same bytes.
 
-The rows are drawn from the whole generator; training finds the split of each row by itself, from the line it lies on.
+The rows are drawn from the whole generator; training finds the split of each row from the line that it lies on.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ def generate(
     out: Path = DATASET,
     overwrite: bool = False,
 ) -> None:
-    """Writes arithmetic progressions to a text file, one a line.
+    """Write arithmetic progressions to a text file, one in each line.
 
     Args:
         config: The generator.

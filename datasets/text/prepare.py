@@ -1,9 +1,9 @@
-"""Writes a folder of tokens from texts of any size, for `apformer train --recipe text --text FOLDER`.
+"""Write a folder of tokens from texts of any size, for `apformer train --recipe text --text FOLDER`.
 
     python datasets/text/prepare.py FILE... --out FOLDER --tokenizer gpt2
 
-A FILE is a document in UTF-8. A file *.jsonl has a document a line, in its field "text". A token for the end of a text
-follows each document. Files are read piece by piece, so they may be larger than memory.
+A FILE is a document in UTF-8. A file *.jsonl has a document in each line, in its field "text". A token for the end of a
+text follows each document. Files are read piece by piece, so they may be larger than memory.
 """
 
 import codecs
@@ -69,7 +69,7 @@ def prepare(args):
 
 
 def _check(args):
-    """Raises UserError (exit USAGE) that names the flag at fault."""
+    """Raise UserError that names the wrong flag (exit USAGE) or the missing file (exit DATA)."""
     if not args.texts:
         raise UserError("no text is named: give text files, or *.jsonl files", USAGE)
     if args.out is None:
@@ -87,7 +87,7 @@ def _check(args):
 
 
 def _new_folder(out):
-    """The empty folder. Raises UserError (exit DATA) if it holds something."""
+    """Return the empty folder. Raises UserError (exit DATA) if it holds something."""
     with files.disk_errors(out):
         Path(out).mkdir(parents=True, exist_ok=True)
         if os.listdir(out):
@@ -96,7 +96,7 @@ def _new_folder(out):
 
 
 def _tokenizer(args):
-    """The tokenizer of --tokenizer; one that is learned reads all texts once."""
+    """Return the tokenizer of --tokenizer; to learn one, read all texts once."""
     if args.tokenizer == "characters":
         found = set()
         for _, piece, _ in _read(args.texts, "characters"):
@@ -109,7 +109,7 @@ def _tokenizer(args):
 
 
 def _read(names, what):
-    """(where it stands, piece of text, whether a document ends with it) for all pieces of all documents."""
+    """Yield (place in the texts, piece of text, whether a document ends with it) for all pieces of all documents."""
     size = sum(os.path.getsize(name) for name in names)
     with progress.bar(total=size, desc=what, unit="B", unit_scale=True) as bar:
         for name in names:
@@ -121,7 +121,7 @@ def _read(names, what):
 
 
 def _pieces(name, file, bar):
-    """The pieces of a file that is one document, and an empty one that ends it."""
+    """Yield the pieces of a file that is one document, and an empty one that ends it."""
     seen = 0
     for piece in text.pieces(_decoded(name, file, bar)):
         yield f"{name}, after character {seen:,}", piece, False
@@ -146,7 +146,7 @@ def _decoded(name, file, bar):
 
 
 def _lines(name, file, bar):
-    """The documents of a file that has one a line; blank lines are none."""
+    """Yield the documents of a file with one in each line; skip blank lines."""
     for number, line in enumerate(file, 1):
         bar.update(len(line))
         if line.strip():
@@ -156,14 +156,14 @@ def _lines(name, file, bar):
 def _document(where, line):
     try:
         content = json.loads(line)["text"]
-        content.encode("utf-8")  # which a half of a character does not survive
+        content.encode("utf-8")  # fails for a half of a character, a lone surrogate
         return content
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise UserError(f'{where}: is no JSON object with a field "text": mend the line, or remove it', DATA) from None
 
 
 def _named(where, call):
-    """call(), where a UserError says where in the texts it stands."""
+    """Return call(); a UserError is raised again with its place in the texts."""
     try:
         return call()
     except UserError as error:
@@ -171,14 +171,14 @@ def _named(where, call):
 
 
 class Tail:
-    """Passes tokens on to a Writer, all but the last, which become the validation part."""
+    """Pass tokens on to a Writer, all but the last, which become the validation part."""
 
     def __init__(self, writer, most, end):
         self.writer, self.most, self.end = writer, most, end
         self.held, self.count, self.all = [np.zeros(0, np.uint32)], 0, 0
 
     def add(self, tokens_N):
-        """Take the next tokens."""
+        """Add the next tokens."""
         self.held.append(tokens_N.astype(np.uint32))
         self.count += len(tokens_N)
         self.all += len(tokens_N)
@@ -186,7 +186,7 @@ class Tail:
             self._pass_on(self.most)
 
     def close(self):
-        """The validation part; all tokens before it are passed on."""
+        """Return the validation part, after all tokens before it are passed on."""
         most = min(self.most, self.all // 10)
         self._pass_on(most)
         held_N = self.held[0]

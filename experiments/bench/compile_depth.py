@@ -1,6 +1,6 @@
-"""How long a training step of GPT-2 takes to compile, by depth: `python experiments/bench/compile_depth.py`.
+"""Time the compilation of a training step of GPT-2 by depth: `python experiments/bench/compile_depth.py`.
 
-The blocks are scanned, so that one is compiled whatever the depth. Nothing is allocated and nothing runs.
+The blocks are scanned, so that only one is compiled at any depth. Nothing is allocated and nothing runs.
 """
 
 import sys
@@ -19,7 +19,7 @@ from apformer.tasks.batch import Batch
 
 @dataclass(frozen=True)
 class Bench:
-    """Compile a training step at several depths, by turns."""
+    """Time the compilation of a training step at several depths."""
 
     size: Literal["gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"] = "gpt2"
     """The published size, in all but the depth."""
@@ -30,11 +30,11 @@ class Bench:
     length: int = 256
     """Tokens of a row."""
     rounds: int = 3
-    """Turns of each depth; the best counts."""
+    """Measurements of each depth, of which the least counts."""
 
 
 def bench(args):
-    """Print the seconds of each depth, and its ratio to the first."""
+    """Print the seconds of each depth, and their ratio to those of the first."""
     jax.config.update("jax_enable_compilation_cache", False)
     best = dict.fromkeys(args.depths, float("inf"))
     for _ in range(args.rounds):
@@ -48,7 +48,7 @@ def bench(args):
 
 
 def compile_seconds(cfg, batch_size, length):
-    """Seconds to trace, lower and compile a training step of a model from its shapes alone."""
+    """Return the seconds to trace, lower and compile a training step of a model from its shapes alone."""
     settings = optimizer.Config()
     rule = optimizer.make(settings, steps=1000)
 

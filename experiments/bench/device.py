@@ -1,21 +1,21 @@
-"""All measurements of an accelerator in one call: `python experiments/bench/device.py --out device.json`.
+"""Run all measurements of an accelerator in one call: `python experiments/bench/device.py --out device.json`.
 
-Each part runs in a process of its own, which has all of the device's memory, and ends after its seconds with what it
-has measured by then. The record is written anew after each part. All parts together take at most 8 minutes.
+Each part runs in a process of its own, which has all of the device's memory. When its time is up, it is stopped, and
+its measurements so far are kept. The record is rewritten after each part. All parts together take at most 8 minutes.
 
-    machine       versions, clocks, memory; what a product of matrices and a copy reach
+    machine       versions, clocks, memory; the speed of a matrix product and of a copy
     tests         the tests marked `gpu`
-    main          the main command, from nothing to its proof
+    main          the main command, from an empty cache to its proof
     members       a step of 1, 16 and 64 members at once
     training      a step of GPT-2 124M in bfloat16, at the largest batch that fits
-    pytorch       the same of nanoGPT's equations in compiled PyTorch
-    generation    tokens a second of GPT-2 124M in bfloat16, with a cache
-    transformers  the same of `transformers`
+    pytorch       the same for nanoGPT's model in compiled PyTorch
+    generation    tokens per second of GPT-2 124M in bfloat16, with a cache
+    transformers  the same with `transformers`
     translation   a step of the translator
-    window        the gradient of a decoder whose attention has a window, for longer and longer rows
+    window        the gradient of a decoder whose attention has a window, for rows of growing length
 
-What each part does stands in device_parts.py. `--tiny` runs each at a small size, as the tests do on a CPU. What is
-not installed (PyTorch, transformers, pytest) is left out, and the record says so.
+The parts are in device_parts.py. `--tiny` runs each at a small size, as the tests do on a CPU. Parts whose packages
+(PyTorch, transformers, pytest) are not installed are left out, and the record says so.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ from apformer import flags
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = Path(__file__).with_name("device_parts.py")
-MARK = "measured: "  # begins the lines of a part that are measurements
+MARK = "measured: "  # prefix of the lines that are measurements
 SECONDS = {
     "machine": 30, "tests": 60, "training": 80, "pytorch": 80, "generation": 50, "transformers": 40, "members": 60,
     "main": 90, "translation": 45, "window": 40,
@@ -47,10 +47,10 @@ Measurement = dict[str, Any]
 
 @dataclass(frozen=True)
 class Device:
-    """Measure an accelerator, part by part, into one record."""
+    """Measure an accelerator, part by part, and write one record."""
 
     out: str = "device.json"
-    """File of the record, written anew after each part."""
+    """File of the record, rewritten after each part."""
     parts: tuple[str, ...] = tuple(SECONDS)
     """Parts to run, in this order."""
     tiny: bool = False
@@ -60,7 +60,7 @@ class Device:
 
 
 def main(args: Device) -> None:
-    """Run the parts one after the other, and print a table of what they measured."""
+    """Run the parts one after the other, and print a table of their measurements."""
     flags.require("parts", set(args.parts) <= set(SECONDS), args, f"some of {', '.join(SECONDS)}")
     ends, record = time.monotonic() + args.seconds, {"versions": machine.versions(), "parts": {}}
     for name in args.parts:
@@ -71,7 +71,7 @@ def main(args: Device) -> None:
 
 
 def run_part(name: str, tiny: bool, seconds: float) -> Measurement:
-    """Return the measurements of a part, the seconds it took, and why it ended early if it did."""
+    """Run a part; return its measurements, the seconds it took, and why it ended early if it did."""
     if seconds < 5:
         return {"measured": [], "seconds": 0, "fault": "no time was left"}
     command = [sys.executable, PARTS, name, *(["tiny"] if tiny else [])]
@@ -98,7 +98,7 @@ def run_part(name: str, tiny: bool, seconds: float) -> Measurement:
 
 
 def table(name: str, part: Measurement) -> Iterator[str]:
-    """Yield the lines of a part."""
+    """Yield the lines of a table of one part."""
     yield f"{name} ({part['seconds']} s)"
     for found in part["measured"]:
         yield "  " + ", ".join(

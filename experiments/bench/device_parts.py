@@ -1,4 +1,4 @@
-"""The parts of device.py: `python experiments/bench/device_parts.py NAME [tiny]` prints a line for each measurement."""
+"""Parts of device.py: `python experiments/bench/device_parts.py NAME [tiny]` prints a line for each measurement."""
 
 import json
 import math
@@ -42,18 +42,18 @@ def timed(call: Callable[[], Any], turns: int = 5, warm_up: int = 2) -> float:
 
 
 def memory() -> Measurement:
-    """Return the peak of the device's memory in GB, where the device says it."""
+    """Return {"peak_GB": peak of the device's memory}, or {} if the device does not report it."""
     found = jax.devices()[0].memory_stats() or {}
     return {"peak_GB": found["peak_bytes_in_use"] / 1e9} if "peak_bytes_in_use" in found else {}
 
 
 def share_of_nominal(device: str, rate: float) -> float | None:
-    """Return the share of the operations a second that the maker gives for bfloat16; None for an unknown device."""
+    """Return a rate divided by the maker's bfloat16 operations per second; None for an unknown device."""
     return next((rate / most for name, most in NOMINAL.items() if name in device), None)
 
 
 def machine_part(tiny: bool) -> Iterator[Measurement]:
-    """Yield what the machine is, and what it reaches."""
+    """Yield the kind of the device, its clocks, and the speed of a matrix product and of a copy."""
     device = jax.devices()[0]
     limit = (device.memory_stats() or {}).get("bytes_limit")
     yield {
@@ -79,14 +79,14 @@ def machine_part(tiny: bool) -> Iterator[Measurement]:
 
 
 def tests_part(tiny: bool) -> Iterator[Measurement]:
-    """Yield the last line of the tests marked `gpu`."""
+    """Yield the exit code and the last line of the tests marked `gpu`."""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n", "0", "-m", "gpu", "tests/machine"]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     yield {"exit_code": said.returncode, "tests": (said.stdout.strip() or said.stderr.strip()).splitlines()[-1]}
 
 
 def main_part(tiny: bool) -> Iterator[Measurement]:
-    """Yield the seconds of the main command from an empty cache, and what it says at its end."""
+    """Yield the seconds of the main command from an empty cache, and its verdict."""
     small = "--digits 2 --d_model 16 --mined_per_hard 0 --prefix_rows 0 --steps 10 --log_every 10 --save_every 10"
     with tempfile.TemporaryDirectory() as folder:
         begun = time.perf_counter()
@@ -147,7 +147,7 @@ def operations(cfg: model.Config) -> float:
 
 
 def speed(device: str, cfg: model.Config, batch_size: int, seconds: float) -> Measurement:
-    """Return tokens a second, and the share of the nominal rate (model FLOPs utilisation, MFU)."""
+    """Return tokens per second, and the share of the nominal rate (model FLOPs utilisation, MFU)."""
     rate = batch_size * cfg.max_len / seconds
     share = share_of_nominal(device, rate * operations(cfg))
     return {"batch_size": batch_size, "ms": seconds * 1e3, "tokens_per_s": rate, "MFU": share}
@@ -170,7 +170,7 @@ def training_part(tiny: bool) -> Iterator[Measurement]:
 
 
 def pytorch_part(tiny: bool) -> Iterator[Measurement]:
-    """Yield the speed of training nanoGPT's equations in compiled PyTorch, at the largest batch that fits."""
+    """Yield the speed of training nanoGPT's model in compiled PyTorch, at the largest batch that fits."""
     try:
         import torch
         from yardstick import Decoder
@@ -209,13 +209,13 @@ def pytorch_part(tiny: bool) -> Iterator[Measurement]:
 
 
 def generation_sizes(tiny: bool) -> tuple[model.Config, int, int, tuple[int, ...]]:
-    """Return the model, the tokens of a prompt and those after it, and the batch sizes."""
+    """Return (Config, tokens of a prompt, tokens generated after it, batch sizes)."""
     cfg = gpt2_settings(tiny, 1).model
     return (cfg, 4, 4, (1, 2)) if tiny else (cfg, 16, 128, (1, 16, 128))
 
 
 def generation_part(tiny: bool) -> Iterator[Measurement]:
-    """Yield tokens a second of GPT-2 with a cache."""
+    """Yield tokens per second of GPT-2 with a cache."""
     cfg, prompt, tokens, batch_sizes = generation_sizes(tiny)
 
     @jax.jit
@@ -238,7 +238,7 @@ def generation_part(tiny: bool) -> Iterator[Measurement]:
 
 
 def transformers_part(tiny: bool) -> Iterator[Measurement]:
-    """Yield tokens a second of GPT-2 as `transformers` writes."""
+    """Yield tokens per second of GPT-2 in `transformers`."""
     try:
         import torch
         import transformers

@@ -1,7 +1,7 @@
-"""Hashes of 100 steps of every recipe, by which two versions of apformer can be compared on one machine.
+"""Hash 100 steps of every recipe, to compare two versions of apformer on one machine.
 
     python experiments/bench/fingerprint.py before.json                 in one version
-    python experiments/bench/fingerprint.py after.json before.json      in the other: prints what differs
+    python experiments/bench/fingerprint.py after.json before.json      in the other: prints the differences
 
 The recipe `digits` is the laboratory's: `pip install -e experiments/lab`. A change that only moves code leaves every
 hash as it is. Hashes depend on the processor and on the version of jaxlib, so they are compared, and not kept.
@@ -48,7 +48,7 @@ class Fingerprint:
 
 
 def of_run(words, folder):
-    """{"params", "opt_state", "metrics": hash} of a run of `apformer train` with these flags."""
+    """Train with these flags of `apformer train`; return {"params", "opt_state", "metrics": hash}."""
     from apformer.runs import checkpoint, fit, restore
 
     words = [str(CORPUS) if word == "FILE" else word for word in words.split()]
@@ -67,7 +67,7 @@ def of_run(words, folder):
 
 
 def run(args):
-    """Hash every recipe, write the file, and print what differs from the other."""
+    """Hash every recipe, write the file, and print the differences from the earlier file."""
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         for number, (name, words) in enumerate(RUNS.items()):

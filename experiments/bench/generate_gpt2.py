@@ -1,14 +1,14 @@
-"""Tokens per second of GPT-2 with a cache, ours and those of `transformers` on the same random weights, by turns.
+"""Compare tokens per second of GPT-2 with a cache, ours and of `transformers`, on the same random weights.
 
     python experiments/bench/generate_gpt2.py --batch_sizes 1 16
 
-A step at batch 1 has to read every parameter once. Its limit is the bandwidth of memory, and what is reached of it
+A step at batch 1 has to read every parameter once. Its limit is the bandwidth of memory, of which it reaches
 
     share = (parameter bytes / seconds of a step) / bandwidth of a copy
 
-Each figure is the best of some rounds, in which all take turns, since other programs may run beside. PyTorch runs with
-one thread and with as many as there are cores; the better counts. Where they do run beside, OMP_WAIT_POLICY=passive
-keeps its threads from spinning until the others are through. Needs the extras `text` and `parity`.
+All are timed in turns, and the best round of each counts, since other programs may run at the same time. PyTorch runs
+with one thread and with one for each core; the better counts. On a busy machine, OMP_WAIT_POLICY=passive keeps its
+threads from spinning while they wait. Needs the extras `text` and `parity`.
 """
 
 import os
@@ -42,11 +42,11 @@ class Bench:
     tokens: int = 32
     """Tokens generated after it."""
     rounds: int = 3
-    """Turns of each."""
+    """Measurements of each, of which the best counts."""
 
 
 def bench(args):
-    """Print a line for each batch size."""
+    """Print the speeds at each batch size."""
     cfg = gpt2.SIZES[args.size]
     params = jax.jit(model.init, static_argnums=1)(jax.random.key(0), cfg)
     transformers.logging.disable_progress_bar()
@@ -89,7 +89,7 @@ def _extend(params, cfg, tokens_BT, cache, lengths_B=None):
 
 
 def their_tokens(theirs, prompt_BT, tokens, threads):
-    """What `transformers` generates after the prompts, greedily and with its cache: (B, tokens)."""
+    """Return the tokens that `transformers` generates after the prompts, greedily and with its cache: (B, tokens)."""
     torch.set_num_threads(threads)
     prompt = torch.tensor(prompt_BT).long()
     lengths = {"min_new_tokens": tokens, "max_new_tokens": tokens}
@@ -99,7 +99,7 @@ def their_tokens(theirs, prompt_BT, tokens, threads):
 
 
 def copy_bandwidth(megabytes=256):
-    """Bytes read and written in a second by one thread that copies an array."""
+    """Return the bytes per second that one thread reads and writes while it copies an array."""
     here = np.ones(megabytes * 250_000, np.float32)
     there = np.zeros_like(here)
     begin = time.perf_counter()

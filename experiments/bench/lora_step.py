@@ -1,13 +1,13 @@
-"""Seconds of a LoRA step of GPT-2 124M here and in PyTorch with `peft`: `python experiments/bench/lora_step.py`.
+"""Time a LoRA step of GPT-2 124M here and in PyTorch with `peft`: `python experiments/bench/lora_step.py`.
 
-The weights are random and the same for both, and so are the shape of the batch, the rank, the matrices with adapters
-(c_attn: queries, keys and values), dropout and AdamW. Each has a process of its own. They take turns: so other jobs on
-the machine slow both, what one allocates is not the other's, and no thread of one waits in the time of the other.
+Both have the same random weights, shape of the batch, rank, matrices with adapters (c_attn: queries, keys and values),
+dropout and AdamW. Each has a process of its own, so that their memory is counted apart. They take turns, so that other
+jobs slow both alike, and no thread of one waits in the time of the other.
 
-    ratio = median over turns of (our seconds / their seconds)      once of the wall clock, once of processor time
+    ratio = median over turns of (our seconds / their seconds)      for wall-clock time and for processor time
 
-A ratio of single steps would compare what else ran just then. Memory is the largest resident set of each process, and
-of the same process before its first step. Needs the extras `text` and `parity`.
+A ratio of single steps would depend on what else ran just then. Memory is the peak resident set of each process, at the
+end and before its first step. Needs the extras `text` and `parity`.
 """
 
 import json
@@ -44,7 +44,7 @@ class Bench:
     dropout: float = 0.1
     """Dropout of embeddings, sub-layers and attention weights. 0.1 is GPT-2's."""
     turns: int = 7
-    """Turns of each, after a first one that compiles."""
+    """Measurements of each, after a first one that compiles."""
     steps: int = 2
     """Steps of a turn."""
     threads: int = 2
@@ -56,7 +56,7 @@ class Bench:
 
 
 def ours(args):
-    """A function that trains some steps and returns their losses."""
+    """Return (function that trains some steps and returns their losses, number of trained parameters)."""
     import jax
     import jax.numpy as jnp
 
@@ -88,7 +88,7 @@ def _replace(settings, **parts):
 
 
 def peft(args):
-    """The same with PyTorch, `transformers` and `peft`."""
+    """Return the same as `ours`, with PyTorch, `transformers` and `peft`."""
     import torch
     import transformers
     from peft import LoraConfig, get_peft_model
@@ -123,7 +123,7 @@ def _tokens(vocab_size):
 
 
 def work(args):
-    """Answer each line of standard input with a turn: a line of JSON."""
+    """Run a turn for each line of standard input, and print its results as a line of JSON."""
     turn, trained = {"ours": ours, "peft": peft}[args.worker](args)
     print(json.dumps({"trained": trained, "resident": _resident()}), flush=True)
     for _ in sys.stdin:
@@ -135,12 +135,12 @@ def work(args):
 
 
 def _resident():
-    """Bytes of the largest resident set of this process so far."""
+    """Return the peak resident set of this process, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def bench(args):
-    """Let both take turns, and print medians."""
+    """Run both workers in turns, and print medians."""
     if args.worker:
         work(args)
         return
@@ -174,7 +174,7 @@ def bench(args):
 
 
 def _answer(worker):
-    """What a process says. Raises UserError (exit USAGE) if it has ended, after it said why."""
+    """Read the next line of JSON from a worker. Raises UserError (exit USAGE) if it has ended, after its message."""
     line = worker.stdout.readline()
     if not line:
         raise UserError("one of the two processes has ended: do what is said above", USAGE)
@@ -182,7 +182,7 @@ def _answer(worker):
 
 
 def _write_random(folder, size):
-    """A GPT-2 folder of random weights, by a process that ends before any is timed."""
+    """Write a GPT-2 folder of random weights, in a process that ends before any is timed."""
     program = (
         "import sys, jax; from apformer import model; from apformer.formats import gpt2; cfg = gpt2.SIZES[sys.argv[2]];"
         "gpt2.save(sys.argv[1], jax.jit(model.init, static_argnums=1)(jax.random.key(0), cfg), cfg)"
@@ -191,7 +191,7 @@ def _write_random(folder, size):
 
 
 def report(args, first, turns):
-    """Print what was measured."""
+    """Print the medians of both, and the ratios of their turns."""
     print(
         f"{args.size}, rank {args.rank} on c_attn, {args.batch_size} rows of {args.context} tokens, "
         f"dropout {args.dropout}, {args.turns} turns of {args.steps} steps"

@@ -1,4 +1,4 @@
-"""The model of a run's page, in JavaScript, against the same model in JAX: logits of every character of 1,000 prompts.
+"""Compare the JavaScript model in a run's page with JAX: logits of every character of 1,000 prompts.
 
     python experiments/bench/page_logits.py RUN        a run of progressions, with its report.html; needs node
 
@@ -37,14 +37,14 @@ process.stdout.write(JSON.stringify({ found, ms: performance.now() - start }));
 
 @dataclass(frozen=True)
 class Bench:
-    """Compare the page's model with the run's."""
+    """Compare the logits of the JavaScript model in a run's page with those of JAX."""
 
     run: Positional[str]
     """Run of progressions with its report.html."""
 
 
 def main(args):
-    """Print how far they differ, and how fast the page is."""
+    """Print the largest difference of a logit, and the speed of the page."""
     path = directory.find(args.run)
     settings = restore.load_settings(path)
     params, *_ = restore.load_params(path, settings, None)

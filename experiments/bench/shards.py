@@ -1,12 +1,12 @@
-"""Memory and speed of training on a folder of tokens that is larger than memory: `python experiments/bench/shards.py`.
+"""Measure training on a folder of tokens that is larger than memory: `python experiments/bench/shards.py`.
 
     python experiments/bench/shards.py --gigabytes 10 --folder /tmp/tokens
 
 Random tokens are written to a new folder, and nanoGPT's CPU model is trained on it by `apformer train`, in a process of
-its own, whose peak of resident memory is printed beside that of a run on a megabyte of text. Then chunks of 50 steps on
-the folder and on tokens in memory take turns. Before each, the folder is dropped from the system's cache, so that every
-window comes from the disk. Processor time is of all threads: other jobs on the machine change it less. The folder is
-deleted at the end.
+its own. Its peak resident memory is printed beside that of a run on a megabyte of text. Then chunks of 50 steps on the
+folder and on tokens in memory are timed in turns. Before each, the folder is dropped from the system's cache, so that
+every window comes from the disk. Processor time is of all threads; other jobs on the machine change it less. The folder
+is deleted at the end.
 """
 
 import os
@@ -37,7 +37,7 @@ RECIPE = ["--recipe", "baby_gpt_cpu"]
 
 @dataclass(frozen=True)
 class Bench:
-    """Train on a large folder of random tokens: peak of resident memory, and speed beside tokens in memory."""
+    """Train on a large folder of random tokens; print peak resident memory, and speed beside tokens in memory."""
 
     gigabytes: float = 10.0
     """Size of the folder."""
@@ -50,7 +50,7 @@ class Bench:
 
 
 def write(folder, count, rng):
-    """A folder of about `count` random tokens, and few for validation, so that it takes little time."""
+    """Write a folder of about `count` random tokens, with few for validation, so that validating takes little time."""
     writer = shards.Writer(folder, Characters(CHARACTERS))
     for _ in range(-(-count // PART)):
         writer.add(rng.integers(0, len(CHARACTERS), PART, np.uint16))
@@ -58,7 +58,7 @@ def write(folder, count, rng):
 
 
 def peak(text, run_dir, steps):
-    """The most bytes of resident memory that `apformer train` on a text or a folder had."""
+    """Train on a text or a folder with `apformer train`; return its peak resident memory in bytes."""
     words = [*RECIPE, "--text", str(text), "--steps", str(steps), "--run_dir", str(run_dir)]
     process = subprocess.Popen([sys.executable, "-m", "apformer", "train", *words], stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
@@ -69,7 +69,7 @@ def peak(text, run_dir, steps):
 
 
 def turns_of(folder, tokens):
-    """{name: a function that trains a chunk of steps}, on the folder and on tokens in memory."""
+    """Return ({name: function that trains a chunk of steps}, settings), for the folder and for tokens in memory."""
     settings = recipes.parse([*RECIPE, "--steps", "1000000", "--text", str(folder)])
     task = tasks.load(settings.task)
     settings, rows = task.load(settings)
@@ -98,7 +98,7 @@ def forget(folder):
 
 
 def run(args):
-    """Print memory and speed."""
+    """Run the measurements in a scratch folder, and delete it."""
     flags.require("turns", args.turns >= 1, args, "1 or more")
     scratch = Path(tempfile.mkdtemp() if args.folder is None else args.folder)
     scratch.mkdir(parents=True, exist_ok=True)
@@ -111,7 +111,7 @@ def run(args):
 
 
 def measure(args, scratch):
-    """Print memory and speed of a folder that is written here."""
+    """Write a folder of tokens, and print memory and speed of training on it."""
     folder, rng = scratch / "tokens", np.random.default_rng(0)
     folder.mkdir()
     begun = time.perf_counter()

@@ -1,9 +1,9 @@
-"""Milliseconds of a training step here and in PyTorch: `python experiments/bench/text_step.py FILE`.
+"""Time a training step here and in PyTorch: `python experiments/bench/text_step.py FILE`.
 
 The shape, the batch and the text are the same. The PyTorch model is that of yardstick.py: nn.Linear without biases,
-fused causal attention, AdamW, a batch of random windows a step. All take turns, so that other jobs on the machine slow
-all of them. Printed are medians of the turns, beside the fastest of PyTorch. Needs the parity extra, and a C++ compiler
-for torch.compile.
+fused causal attention, AdamW, a batch of random windows for each step. All are timed in turns, so that other jobs on
+the machine slow all of them. Printed are medians, and their ratios to the fastest of PyTorch. Needs the parity extra,
+and a C++ compiler for torch.compile.
 """
 
 import sys
@@ -26,7 +26,7 @@ TURNS, STEPS = 7, 50
 
 
 def torch_turn(settings, tokens, threads, compiled=False):
-    """A function that trains STEPS steps in PyTorch, and the number of its parameters."""
+    """Return (function that trains STEPS steps in PyTorch, number of parameters)."""
     cfg = settings.model
     model = Decoder(cfg.vocab_size, cfg.max_len, cfg.d_model, cfg.n_heads, cfg.n_layers)
     called = torch.compile(model) if compiled else model
@@ -40,7 +40,7 @@ def torch_turn(settings, tokens, threads, compiled=False):
 
 
 def jax_turn(settings, tokens):
-    """The same of `apformer train`."""
+    """Return (function that trains STEPS steps as `apformer train` does, number of parameters)."""
     state = fit.initial_state(settings)
 
     def turn():
@@ -52,7 +52,7 @@ def jax_turn(settings, tokens):
 
 
 def main(words):
-    """Train by turns. words: a text file, and flags of the recipe baby_gpt_cpu."""
+    """Time training in turns. words: a text file, and flags of the recipe baby_gpt_cpu."""
     if not words or words[0].startswith("-"):
         usage = "python experiments/bench/text_step.py FILE [--flag value ...]"
         raise UserError(f"no text file is named: {usage}, with flags of `apformer train`", USAGE)

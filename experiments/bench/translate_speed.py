@@ -1,17 +1,17 @@
-"""Sentences per second of beam search, with a cache and without, beside `transformers.generate`, by turns.
+"""Compare sentences per second of beam search, with a cache and without, and of `transformers.generate`.
 
     python experiments/bench/translate_speed.py --sentences 1000 --beams 5
 
 One shape of encoder-decoder, random weights, random sources of 10 to 20 tokens, every text of `--tokens` tokens:
 
     cached        apformer.decoding.beam on the cache of seq2seq
-    source kept   the same search; the target is computed anew from its first token at every step
-    uncached      the same search; so is the source
+    source kept   the same search; at every step the whole target is recomputed, and not the source
+    uncached      the same search; at every step the whole target and the source are recomputed
     Marian        transformers.MarianMTModel of the same shape, with its cache; 1 thread, and one for each core
 
-The first three must find the same texts. Each figure is the best of some rounds, in which all take turns, since other
-programs may run beside; processor time, of all threads together, hardly feels them. OMP_WAIT_POLICY=passive keeps
-PyTorch's threads from spinning meanwhile. Needs the extra `parity`.
+The first three must find the same texts. All are timed in turns, and the best round of each counts, since other
+programs may run at the same time. They hardly change processor time, which is of all threads together.
+OMP_WAIT_POLICY=passive keeps PyTorch's threads from spinning while they wait. Needs the extra `parity`.
 """
 
 import os
@@ -38,15 +38,15 @@ class Bench:
     """Time beam search at the shape of a small translator."""
 
     sentences: int = 1000
-    """How many are translated in a turn."""
+    """Sentences that are translated in a turn."""
     batch_size: int = 100
-    """How many at once."""
+    """Sentences that are translated at once."""
     beams: int = 5
     """Beams of a sentence."""
     tokens: int = 24
     """Tokens of every translation."""
     rounds: int = 3
-    """Turns of each."""
+    """Measurements of each, of which the best counts."""
     uncached: bool = True
     """Time the search without a cache too."""
     marian: bool = True
@@ -64,7 +64,7 @@ class Bench:
 
 
 def draw_sources(args, rng):
-    """[(tokens_BS, lengths_B)] of all sentences."""
+    """Draw the sources of all batches: [(tokens_BS, lengths_B)]."""
     batches = []
     for _ in range(args.sentences // args.batch_size):
         lengths_B = rng.integers(10, 21, args.batch_size).astype(np.int32)
@@ -74,7 +74,7 @@ def draw_sources(args, rng):
 
 
 def searches(args, cfg):
-    """{name: search(params, source_BS, lengths_B) -> (tokens_BKN, lengths_BK, scores_BK)}, compiled."""
+    """Return {name: search(params, source_BS, lengths_B) -> (tokens_BKN, lengths_BK, scores_BK)}, jitted."""
 
     def search(extend, cache, shared=()):
         start_B = jnp.full(args.batch_size, START, jnp.int32)
@@ -88,7 +88,7 @@ def searches(args, cfg):
         return search(extend, cache, shared=("source", "source_mask"))
 
     def without(remember, logits_of):
-        """A search whose cache holds the tokens themselves, beside what is remembered of the source."""
+        """Return a search whose cache is the target tokens, and the result of `remember` for the source."""
 
         def run(params, source_BS, lengths_B):
             def extend(tokens_B1, cache):
@@ -126,7 +126,7 @@ def _extend(params, cfg, tokens_BT, cache):
 
 
 def marian(args):
-    """A MarianMTModel of the same shape."""
+    """Return a MarianMTModel of the same shape."""
     sides = {}
     for side in ("encoder", "decoder"):
         sides |= {f"{side}_layers": args.n_layers, f"{side}_attention_heads": args.n_heads}
@@ -144,7 +144,7 @@ def marian(args):
 
 @torch.inference_mode()
 def generate(model, threads, source_BS, lengths_B, args):
-    """The best texts of `transformers`: (B, 1 + tokens)."""
+    """Return the best translations of `transformers`: (B, 1 + tokens)."""
     torch.set_num_threads(threads)
     source = torch.tensor(source_BS).long()
     mask = (torch.arange(source.shape[1])[None] < torch.tensor(lengths_B)[:, None]).long()
@@ -154,7 +154,7 @@ def generate(model, threads, source_BS, lengths_B, args):
 
 
 def run(args):
-    """Print a line for each way to search."""
+    """Time each search, and print a line for it."""
     flags.require("batch_size", 1 <= args.batch_size <= args.sentences, args, "1 to --sentences")
     cfg = seq2seq.Config(
         source_vocab_size=args.vocab_size,

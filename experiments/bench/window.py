@@ -1,10 +1,10 @@
-"""How time and memory of a gradient grow with the length of a row, where attention has a window of 64 tokens.
+"""Measure how time and memory of a gradient grow with the length of a row, if attention has a window of 64 tokens.
 
     python experiments/bench/window.py
 
 A decoder of 4 layers and 4 heads, 128 wide, rotary positions, one row; the gradient of the loss. "Square" computes all
 pairs of tokens and masks those outside the window. Memory is what the compiled program needs for intermediate results.
-The last columns say by how much a doubled length costs more than twice as much.
+The last columns are the costs divided by twice those of half the length.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Seconds that this machine needs for a known piece of work: `python experiments/bench/yardstick.py`.
+"""Time a known piece of work on this machine: `python experiments/bench/yardstick.py`.
 
 Machines differ by a factor of two, and one machine differs from hour to hour. So a time of training is also given as a
 multiple of a yardstick that is measured in the same session. The yardstick is 1,000 training steps of nanoGPT's
@@ -32,7 +32,7 @@ class Yardstick:
 
 
 class Block(nn.Module):
-    """x + attention(norm(x)), then x + feedforward(norm(x)), without biases."""
+    """A pre-norm block without biases: x + attention(norm(x)), then x + feedforward(norm(x))."""
 
     def __init__(self, d_model, n_heads):
         super().__init__()
@@ -53,7 +53,7 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Token and position embeddings, blocks, a last norm, and the token embedding again as the output head."""
+    """A decoder with learned positions, a final norm, and the token embedding as the output head."""
 
     def __init__(self, vocabulary, context, d_model, n_heads, n_layers):
         super().__init__()
@@ -67,7 +67,7 @@ class Decoder(nn.Module):
 
 
 def trainer(model, tokens_N, context, batch):
-    """A function train(steps): AdamW on random windows of a text, gradients clipped at norm 1."""
+    """Return train(steps), which runs AdamW on random windows of a text, with gradients clipped at norm 1."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1)
     offsets = torch.arange(context + 1)
 

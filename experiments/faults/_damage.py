@@ -1,4 +1,4 @@
-"""What can happen to the files of a checkpoint on a disk, and a small run to which it happens."""
+"""Damage the files of a checkpoint as a disk may, and train a small run for it."""
 
 import contextlib
 import io
@@ -12,7 +12,7 @@ FLAGS = """--digits 2 --max_difference 30 --max_terms 6 --d_model 16 --n_layers 
 
 
 def run(path):
-    """The Path of a finished run of 60 steps, with its evaluation and page, and five checkpoints: 20 is the best."""
+    """Train a run of 60 steps with evaluation, page and five checkpoints (20 is the best), and return its path."""
     with quiet():
         if code := cli.main(["train", *FLAGS.split(), "--run_dir", str(path)]):
             raise RuntimeError(f"training ended with {code}")
@@ -21,20 +21,20 @@ def run(path):
 
 @contextlib.contextmanager
 def quiet():
-    """A context in which nothing is printed; it gives what would have been."""
+    """Capture what is printed in this context: yield the buffer that holds it."""
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         yield said
 
 
 def inflict(rng, kind, checkpoint, other, manifest):
-    """Damage the files of the directory `checkpoint`: {Path: its bytes before}, to undo it with `undo`.
+    """Damage the files of the directory `checkpoint`, and return {path: bytes before} for `undo`.
 
-    kind: one of KINDS. other: the directory of another step. manifest: the name of the file that lists the others.
+    kind: One of KINDS. other: Directory of another step. manifest: Name of the file that lists the other files.
     """
     files = sorted(file for file in Path(checkpoint).rglob("*") if file.is_file())
     before = {file: file.read_bytes() for file in files}
-    for _ in range(1000):  # until bytes differ: what a page of zeros or a copy replaces may be the same
+    for _ in range(1000):  # until bytes differ: a page of zeros or a copy may equal what it replaces
         after = KINDS[kind](rng, before, checkpoint, other, manifest)
         changed = {file: data for file, data in after.items() if data != before[file]}
         if changed:
@@ -50,13 +50,13 @@ def inflict(rng, kind, checkpoint, other, manifest):
 
 
 def undo(before):
-    """Put the bytes of files back."""
+    """Restore the bytes of files."""
     for file, data in before.items():
         file.write_bytes(data)
 
 
 def _anywhere(rng, before):
-    """(file, position) of a byte: each byte of all files is as likely as any other."""
+    """Return (file, position) of a byte, drawn uniformly from all files."""
     sizes = [len(data) for data in before.values()]
     at = int(rng.integers(sum(sizes)))
     for file, size in zip(before, sizes, strict=True):
@@ -102,7 +102,7 @@ def _swapped(rng, before, *_):
 
 
 def _of_another_step(rng, before, checkpoint, other, _):
-    """A file in place of that of the same name, or, as orbax names some at random, of the same folder."""
+    """Replace a file by that of the same name in another step, or, since Orbax draws some names, of the same folder."""
     file = _any(rng, before)
     same = Path(other) / file.relative_to(checkpoint)
     choices = [same] if same.is_file() else sorted(entry for entry in same.parent.iterdir() if entry.is_file())
@@ -132,4 +132,4 @@ KINDS = {
     "the manifest of another step": _manifest_of_another_step,
     "a byte of the manifest": _manifest_byte,
 }
-OF_SEVERAL = [*KINDS][-3:]  # kinds of damage that want several files
+OF_SEVERAL = [*KINDS][-3:]  # kinds of damage that need several files

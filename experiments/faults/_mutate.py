@@ -1,6 +1,6 @@
-"""Hostile forms of a sound file: bytes flipped, cut, doubled and spliced, and JSON with a value that nobody expects.
+"""Mutate valid files: flip, cut, repeat and splice bytes, and replace values in JSON.
 
-Everything follows from the random.Random that is handed in.
+All randomness comes from the random.Random that is passed in.
 """
 
 import json
@@ -14,7 +14,7 @@ BYTES = (
     *("é\u0301".encode(), "\U0010ffff".encode(), "\ufffe".encode(), b"<|endoftext|>", b"#version: 0.2\n"),
 )
 LONG = (b"[" * 100_000, b'{"a":' * 30_000, b"9" * 200_000, b"x" * 1_000_000, b"a " * 100_000, b"\n" * 100_000)
-# Values as they stand in a text of JSON, some of them only in Python's.
+# JSON values as text; some are valid only in Python.
 VALUES = (
     *("null", "true", "false", "0", "-1", "1", "2", "7", "255", "65536", "0.5", "-0.0", "1e-320", "1e308", "1e999"),
     *("-1e999", "NaN", "Infinity", "2147483647", "2147483648", "-2147483649", "9223372036854775807"),
@@ -28,7 +28,7 @@ HUGE = ("[" * 50_000 + "]" * 50_000, '{"a":' * 900 + "1" + "}" * 900, f'"{"x" * 
 
 
 def mutated(rng, seed, parse):
-    """The bytes `seed`, changed in one place or in a few. parse: how to see a structure in it, see below, or None."""
+    """Return the bytes `seed`, changed in one or a few places. parse: a mutator such as `of_json`, or None."""
     rounds = rng.choice((1, 1, 1, 2, 3, 8))
     if parse is not None and rng.random() < 0.7:
         return parse(rng, seed, rounds)
@@ -62,12 +62,12 @@ def _change(rng, data):
 
 
 def of_json(rng, seed, rounds):
-    """A text of JSON in which values, keys or whole branches are others."""
+    """Change some values, keys or branches of a JSON text."""
     return as_json(changed(rng, json.loads(seed), rounds))
 
 
 def of_lines(rng, seed, rounds):
-    """Lines of JSON, of which some hold other values, stand elsewhere, or are gone."""
+    """Change, repeat or delete some lines of JSON."""
     lines = seed.splitlines()
     for _ in range(rounds):
         at = rng.randrange(len(lines))
@@ -79,13 +79,13 @@ def of_lines(rng, seed, rounds):
         else:
             try:
                 lines[at] = of_json(rng, lines[at], 1)
-            except (ValueError, RecursionError):  # of an earlier round
+            except (ValueError, RecursionError):  # an earlier round left invalid JSON
                 pass
     return b"\n".join(lines) + b"\n"
 
 
 def of_tensors(rng, seed, rounds):
-    """A file of safetensors with another header; its length is right, or nearly, or anything."""
+    """Change the header of a safetensors file; its length field may be wrong, and its data cut off."""
     end = 8 + int.from_bytes(seed[:8], "little")
     header = as_json(changed(rng, json.loads(seed[8:end]), rounds))
     length = rng.choice((len(header),) * 12 + (len(header) + 1, 0, 2**63, 2**64 - 1, 2**32, 100_000_000))
@@ -94,11 +94,11 @@ def of_tensors(rng, seed, rounds):
 
 
 class _Raw(str):
-    """A value that is already a text of JSON."""
+    """JSON text to be written as it is."""
 
 
 def changed(rng, value, rounds):
-    """A value of JSON with something else in a few places; what is not touched is shared."""
+    """Return a JSON value with a few changes; unchanged parts are shared with the argument."""
     for _ in range(rounds):
         value = _changed(rng, value)
     return value
@@ -137,7 +137,7 @@ def _changed(rng, value):
 
 
 def as_json(value):
-    """A text of JSON, with the raw values as they are."""
+    """Return a value as JSON text in bytes, with raw values as they are."""
     raw = []
 
     def mark(value):

@@ -1,7 +1,7 @@
-"""Every parser of apformer, with sound files to begin with: what it reads, and how.
+"""List every parser of apformer, with valid inputs to mutate.
 
-A parser is handed the path of one file, which holds anything at all; what stands beside that file is sound. Of a prompt
-or of a line from another process it is handed the bytes.
+A parser takes the path of a file with arbitrary content; the other files of its folder are valid. Parsers of prompts
+and of standard input take bytes.
 """
 
 import base64
@@ -37,19 +37,19 @@ LINES = ("007 010 013 016 019\n990 980 970\n000 000\n", "00012 00010 00008\n", "
 
 
 class Parser(NamedTuple):
-    """What is tried: `share` of all cases, at least one."""
+    """A parser to test. It gets at least one case, and otherwise cases in proportion to `share`."""
 
     name: str
     share: float
-    file: str | None  # the name of the file, in a folder of its own; None where bytes are handed over
+    file: str | None  # name of the file; None for a parser of bytes
     seeds: list[bytes]
-    structure: Callable | None  # of _mutate
+    structure: Callable | None  # mutator that parses the seed, such as _mutate.of_json
     read: Callable
-    beside: Path | None = None  # a folder whose content stands beside the file
+    beside: Path | None = None  # folder whose content is copied next to the file
 
 
 def parsers(folder):
-    """All parsers, with what they need written into `folder`."""
+    """Return all parsers; write the files that they need into `folder`."""
     return [*_of_runs(folder), *_of_models(folder), *_of_tokenizers(folder), *_of_data(folder), *_of_prompts(folder)]
 
 
@@ -233,12 +233,12 @@ def _key():
 
 
 def _small():
-    """A Config that check.py computes."""
+    """Return the Config of a model that check.py computes."""
     return model.Config(d_model=8, n_heads=2, n_layers=2, d_ff=4, position="relative", window=6)
 
 
 def _run(path):
-    """A run of random weights, evaluated."""
+    """Write an evaluated run with random weights, and return its path."""
     data, options = progressions.Config(max_terms=6), progressions.Options(test_sequences=30)
     settings = Settings("progressions", "model", Training(run_dir=str(path)), _small(), data, options)
     settings, rows = progressions.load(settings)
@@ -246,11 +246,11 @@ def _run(path):
     line = {"step": 0, "loss": 0.1, "exact": 1.0, "learning_rate": 1e-3, "seconds": 1.0}
     files.write_text(path / "metrics.jsonl", json.dumps(line) + "\n")
     found = evaluate.evaluate_run(path, settings, rows)
-    near = {"row": "007 010 013 016", "term": 3, "expected": " 013", "predicted": " 014"}  # as of a model that errs
+    near = {"row": "007 010 013 016", "term": 3, "expected": " 013", "predicted": " 014"}
     files.write_json(path / "evaluation.json", found.result | {"errors": [near]})
     return path
 
 
 def reproduced(content):
-    """How a case is told: its digest, its length and how it begins."""
+    """Describe an input by its length, the start of its SHA-256, and its first bytes."""
     return f"{len(content):,} bytes {hashlib.sha256(content).hexdigest()[:12]}, {content[:300]!r}"

@@ -1,6 +1,6 @@
-"""What is done with hostile input: every reader of apformer, handed the path of a file, or bytes.
+"""Readers of apformer, to be called with the path of a hostile file, or with hostile bytes.
 
-It returns, or raises UserError. What it returns is used as apformer uses it.
+A reader uses what it has read as apformer does. It returns, or raises UserError (check.py: Ended).
 """
 
 import io
@@ -38,7 +38,7 @@ def config_of_page(path):
 
 
 def shown(value):
-    """Into a page, which holds no number that is not finite."""
+    """Write a value into a page, where numbers that are not finite become null."""
     template.fill({"x": value})
 
 
@@ -60,7 +60,7 @@ def cut_back(path):
         return
     files.truncate_after(path, 100)
     if path.exists() and path.stat().st_size:
-        metrics.read_metrics(path.parent)  # a sound rest, or none
+        metrics.read_metrics(path.parent)  # the remaining lines are valid
 
 
 def missed(path):
@@ -108,7 +108,7 @@ def exported(path, settings):
 
 
 def evaluation(path, run, settings):
-    """All that the page of a run says of its evaluation."""
+    """Write the section of a run's evaluation into a page."""
     data = {"step": 0, "member": 0, "parameters_sha256": "0", "missing": {}}
     shown(report._of_task(path.parent, settings, None, None, data))
 
@@ -140,7 +140,7 @@ INDEX = f"{model_folder.WEIGHTS}.index.json"
 
 
 def in_shards(folder, out):
-    """Write a GPT-2 folder anew with its tensors in two files; returns the bytes of the index."""
+    """Copy a GPT-2 folder with its tensors split into two files, and return the bytes of the index."""
     from safetensors.numpy import load_file, save_file
 
     out.mkdir()
@@ -157,7 +157,7 @@ PREFIXES = ("transformer.", "_orig_mod.", "module.transformer.")
 
 
 def renamed(folder):
-    """The bytes of the weights of a GPT-2 folder, with a prefix before each name."""
+    """Return the weights of a GPT-2 folder as bytes, once for each prefix of the tensor names."""
     from safetensors.numpy import load_file, save
 
     tensors = load_file(folder / model_folder.WEIGHTS)
@@ -165,7 +165,7 @@ def renamed(folder):
 
 
 def checked(path):
-    """check.py says what is wrong with a file, and ends with exit code 2."""
+    """Run check.py until it has read its files. Raises Ended if it exits."""
     said = io.StringIO()
     with redirect_stderr(said):
         try:
@@ -177,7 +177,7 @@ def checked(path):
 
 
 class Begun(BaseException):
-    """A program has read its files."""
+    """Raised once check.py has read its files."""
 
 
 def _begin(data, cfg, bits_of):
@@ -185,7 +185,7 @@ def _begin(data, cfg, bits_of):
 
 
 class Ended(Exception):
-    """A program has ended with a sentence and an exit code."""
+    """Raised when a program exits, with its message and exit code."""
 
     def __init__(self, sentence, exit_code):
         super().__init__(sentence)
@@ -193,7 +193,7 @@ class Ended(Exception):
 
 
 def shallow(rng, seed, rounds):
-    """tokenizer.json, of which the vocabulary is most, changed anywhere or only outside the vocabulary."""
+    """Mutate tokenizer.json, more often outside its vocabulary and merges, which are most of the file."""
     content = json.loads(seed)
     if rng.random() < 0.6:
         vocabulary, rules = content["model"].pop("vocab"), content["model"].pop("merges")
@@ -238,7 +238,7 @@ def shards_file(path):
 
 
 def prompt(read):
-    """As the command line hands it over: bytes that are no UTF-8 are lone surrogates."""
+    """Return a reader of prompts as the command line decodes them: invalid UTF-8 becomes lone surrogates."""
     return lambda content: read(os.fsdecode(content).replace("\0", ""))
 
 
@@ -248,5 +248,5 @@ def standard_input(content):
 
 
 def terms(line):
-    """A prompt of terms."""
+    """Read a prompt of terms."""
     return text_file.read_numbers([line], "the prompt")

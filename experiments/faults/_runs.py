@@ -1,4 +1,4 @@
-"""A short run with three checkpoints, processes that train it under faults, and what such a run must end with."""
+"""Train a short run with three checkpoints under faults, and compare its end with that of an undisturbed run."""
 
 import contextlib
 import json
@@ -21,17 +21,17 @@ from apformer.runs import checkpoint, fit, restore, selection
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-LIMIT = 120  # seconds after which a command hangs
+LIMIT = 120  # seconds after which a command counts as hung
 FOUND = "found.jsonl"
 FEW = 20  # items for which one process is enough
-HUNG = -99  # the exit code of one that does, or that takes its server with it
+HUNG = -99  # exit code of a hung command, or of one that ended its server
 TEXT = "".join(f"the {k} bottles of ale stand on wall {k % 7}.\n" for k in range(99))
 MODEL = "--context 16 --d_model 8 --n_layers 1 --n_heads 1 --dropout 0.1"
 PACE = "--batch_size 4 --steps 12 --log_every 2 --save_every 4 --learning_rate 0.01 --warmup_steps 2"
 
 
 def train_args(folder, run, keep=1):
-    """The words of `apformer` that train the run, which keeps `keep` checkpoints besides the best."""
+    """Return the arguments of `apformer` that train the run and keep `keep` checkpoints besides the best."""
     text = folder / "bottles.txt"
     if not text.exists():
         text.write_text(TEXT)
@@ -39,12 +39,12 @@ def train_args(folder, run, keep=1):
 
 
 def goes_on(folder, run, keep=1):
-    """The words that go on with a run that was cut: those that began it, where it has no config.json yet."""
+    """Return the arguments that resume an interrupted run, or that start it if it has no config.json yet."""
     return ["resume", str(run)] if (run / "config.json").exists() else train_args(folder, run, keep)
 
 
 class Outcome(NamedTuple):
-    """What came of a command: its exit code, below 0 for a signal; what it printed; the checkpoints it saved."""
+    """Result of a command: exit code, below 0 for a signal; printed text; steps of saved checkpoints."""
 
     code: int
     out: str
@@ -57,7 +57,7 @@ class Outcome(NamedTuple):
 
 
 class Server:
-    """Two processes that run commands, see _server.py; begun again where one hangs. A context manager.
+    """Two processes that run commands, see _server.py; restarted after a hung command. A context manager.
 
     One forks a child for each command and never compiles, since a process with the threads of XLA cannot be forked. The
     other runs the commands itself, and keeps what it compiles.
@@ -72,7 +72,7 @@ class Server:
             "APFORMER_COMPILATION_CACHE": str(cache),
             "MPLBACKEND": "agg",
         }
-        self.environment.pop("JAX_COMPILATION_CACHE_DIR", None)  # of the tests
+        self.environment.pop("JAX_COMPILATION_CACHE_DIR", None)  # set by the tests
         if shim is not None:
             self.environment["LD_PRELOAD"] = str(shim)
         folder.mkdir(exist_ok=True)
@@ -85,12 +85,12 @@ class Server:
             self._end(fork)
 
     def run(self, args, *, fork=True, fresh=False, signals=(), fault=None, clock=0.0):
-        """The Outcome of a command. signals: (seconds, number) of each; fault: (folder, name, when, seed)."""
+        """Run a command: return its Outcome. signals: (seconds, number) of each; fault: (folder, name, when, seed)."""
         request = self.request(args, fork=fork, signals=list(signals), fault=fault, clock=clock)
         return self.outcome(**(self._fresh(request, signals) if fresh else self._ask(request, fork)))
 
     def request(self, args, fork=False, signals=(), fault=None, clock=0.0, streams=True):
-        """What _server.py is asked, as JSON. streams: whether it writes what is printed to files."""
+        """Return a request to _server.py as JSON. streams: whether it writes what is printed to files."""
         for name in ("out", "err", "saved"):
             (self.folder / name).write_text("")
         (self.folder / "ready").unlink(missing_ok=True)
@@ -98,7 +98,7 @@ class Server:
         return json.dumps(facts | {"args": args, "fork": fork, "signals": signals, "clock": clock})
 
     def outcome(self, **found):
-        """The Outcome with what was printed."""
+        """Return the Outcome with the text that was printed."""
         out, err, saved = ((self.folder / name).read_text(errors="replace") for name in ("out", "err", "saved"))
         return Outcome(out=out, err=err, saved=[int(step) for step in saved.split()], **found)
 
@@ -109,11 +109,11 @@ class Server:
             return {"code": process.wait(LIMIT), "seconds": time.monotonic() - began}
 
     def words(self, request):
-        """The command line of a process of its own for a request."""
+        """Return the command line of a new process for a request."""
         return [sys.executable, str(HERE / "_server.py"), request]
 
     def signal(self, process, signals):
-        """Send a process its signals in time; SIGKILL from its beginning, the others from when it hears them."""
+        """Send signals on time: SIGKILL counted from the start of the process, others from when it handles signals."""
         began = time.monotonic()
         for seconds, number in sorted(signals):
             while number != signal.SIGKILL and process.poll() is None and not (self.folder / "ready").exists():
@@ -155,7 +155,7 @@ class Server:
 
 
 def shim(folder):
-    """The library of _shim.c, compiled into a folder, or why it cannot be: (path, None) or (None, reason)."""
+    """Compile _shim.c into a folder: return (path of the library, None), or (None, reason why not)."""
     if not sys.platform.startswith("linux"):
         return None, "the faults of a disk are made by a library for Linux"
     compiler = shutil.which("gcc") or shutil.which("cc")
@@ -168,9 +168,9 @@ def shim(folder):
 
 
 def over(items, work, folder, shim=None, desc=None):
-    """[work(server, item) of each item], spread over processes. What is found is kept, and not sought again.
+    """Return [work(server, item) for each item], computed by one or two servers.
 
-    Items and what is found of them are JSON: lists of pairs in the file FOUND of the folder.
+    Pairs (item, result) are saved as JSON lines in the file FOUND of the folder, and not computed again.
     """
     order = [json.dumps(item) for item in items]
     lines = (folder / FOUND).read_text().splitlines(True) if (folder / FOUND).exists() else []
@@ -197,20 +197,20 @@ def over(items, work, folder, shim=None, desc=None):
 
 
 def tell(faults, sentence, case, outcome=None):
-    """Take note of a case that did not come out as promised, and say on standard error all that reproduces it."""
+    """Record a failed case, and print to standard error what reproduces it."""
     said = "" if outcome is None else f"; exit {outcome.code}\n{outcome.out[-1500:]}\n{outcome.err[-3000:]}"
     progress.write(f"{sentence}: {case}{said}")
     faults.append(sentence)
 
 
 def sentence_of(outcome, program="apformer"):
-    """The one sentence that a failed command ends with; None if there is not exactly one, or a traceback."""
+    """Return the error message of a failed command; None if there is not exactly one, or a traceback."""
     lines = [line for line in outcome.err.splitlines() if line.startswith(f"{program}: ")]
     return lines[0] if len(lines) == 1 and "Traceback" not in outcome.err else None
 
 
 def end_of(run):
-    """What a run that is done is compared by: all of it but names that orbax draws, times, and pictures."""
+    """Return all that is compared of a finished run: not times, content of pictures, or names drawn by Orbax."""
     folder = run / "checkpoints"
     names = {str(path.relative_to(run)) for path in run.rglob("*") if folder not in path.parents}
     metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -229,19 +229,19 @@ def end_of(run):
 
 
 def arrays_of(path):
-    """The facts of a checkpoint, with the sha256 of its arrays. Raises UserError if they are others."""
+    """Return the facts of a checkpoint, with the sha256 of its arrays. Raises UserError if it is damaged."""
     run = path.parents[1]
     checkpoint.load(path.parent, fit.abstract_state(restore.load_settings(run)), int(path.name))
     return asdict(selection.read_facts(path))
 
 
 def differences(found, wanted):
-    """The names of end_of in which two runs differ, with a little of what differs."""
+    """Return the entries of `end_of` in which two runs differ, each cut to 600 characters."""
     return {name: (str(found[name])[:600], str(wanted[name])[:600]) for name in wanted if found[name] != wanted[name]}
 
 
 def newest_sound(run):
-    """The newest step of a run whose checkpoint is as it was written; -1 if there is none."""
+    """Return the step of the newest sound checkpoint of a run; -1 if there is none."""
     for step in reversed(selection.steps(run / "checkpoints")):
         with contextlib.suppress(UserError):
             return arrays_of(run / "checkpoints" / str(step))["step"]
@@ -249,6 +249,6 @@ def newest_sound(run):
 
 
 def resumed_at(outcome):
-    """The step that a command said it went on from; None if it said none."""
+    """Return the step from which a command says it resumed; None if it names none."""
     found = re.search(r": resumed at step ([\d,]+) of", outcome.err)
     return found and int(found[1].replace(",", ""))

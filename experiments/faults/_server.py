@@ -1,11 +1,11 @@
-"""A process that runs commands of apformer, one after the other: `python _server.py`, a JSON object a line.
+"""Run commands of apformer one after the other: `python _server.py` reads a JSON request from each line of its input.
 
-In a child (`fork`), which begins with everything imported and nothing compiled, so that it can be killed; or in this
-process itself, where what is compiled stays. A request: {args, folder, fork, signals, fault, clock, streams}; an
-answer: {code, seconds, calls, fired, kinds}, where code is below 0 for a signal. `python _server.py REQUEST` runs one
-from nothing.
+With `fork`, a command runs in a child process, which can be killed; it starts with all modules imported and nothing
+compiled. Otherwise it runs in this process, which keeps what it compiles. A request is {args, folder, fork, signals,
+fault, clock, streams}, and the answer {code, seconds, calls, fired, kinds}, where code is below 0 for a signal.
+`python _server.py REQUEST` runs one command in a new process.
 
-In `folder`: out and err, what was printed; saved, a line for each checkpoint that was said to be on the disk.
+Files in `folder`: out and err hold what was printed; saved lists the steps on the disk after each save.
 """
 
 import ctypes
@@ -27,7 +27,7 @@ FAULTS = "none kill full broken readonly short fsync lost shifted elsewhere".spl
 def main():
     if len(sys.argv) > 1:
         if sys.stdin.isatty() and os.getsid(0) == os.getpid():
-            fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # a terminal whose end is ours
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # make it the controlling terminal
         os._exit(command(json.loads(sys.argv[1])))
     answers = os.fdopen(os.dup(1), "w")
     for name in "cli commands.train commands.resume commands.certify runs.restore".split():
@@ -47,7 +47,7 @@ def main():
 
 
 def in_child(request):
-    """The exit code of a child that runs a command, sent its signals in time."""
+    """Run a command in a child process, send its signals on time, and return its exit code."""
     child, ready = os.fork(), Path(request["folder"], "ready")
     if not child:
         os._exit(command(request))
@@ -64,8 +64,8 @@ def in_child(request):
 
 
 def command(request):
-    """The exit code of a command, here and now; `ready` is there once this process hears stop signals."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a job in the background ignores some of them
+    """Run a command in this process and return its exit code; create `ready` once it handles stop signals."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a background job may ignore some
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     from apformer.machine import process
 
@@ -93,7 +93,7 @@ def command(request):
 
 
 def _watched(request, folder):
-    """The exit code of a command under its fault; `saved` gets the step of each checkpoint that is on the disk."""
+    """Run a command under its fault and return its exit code; append the steps on the disk to `saved`."""
     from apformer import cli
     from apformer.machine.process import guard
     from apformer.runs import checkpoint, selection
@@ -121,7 +121,7 @@ def _watched(request, folder):
 
 
 def arm(path, fault="none", when=0, seed=0):
-    """Begin to count the calls below a folder, with a fault; or end it, and return what was counted."""
+    """Start to count the system calls below a folder, with a fault; with path None, stop and return the counts."""
     try:
         shim = ctypes.CDLL(None)
         shim.faults_arm.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_int, ctypes.c_int]

@@ -1,13 +1,13 @@
-"""A run of three checkpoints is cut at every call that touches its directory, and meets a disk that lies.
+"""Interrupt a run of three checkpoints at every system call on its directory, and test it on a disk that lies.
 
-A library that is loaded before the C library (_shim.c) counts the calls that open, write, force to the disk, make,
-rename, remove or cut below the run's directory, in all threads, and lets one of six faults happen at call N: SIGKILL;
-ENOSPC, EIO or EROFS from there on; a write that is short; an fsync that fails. (`strace --inject` does the same; a run
-under it takes four times as long, and a process of its own.) Then the run is resumed without a fault.
+A library that is loaded before the C library (_shim.c) counts the calls that open, write, sync, create, rename, remove
+or truncate files below the run's directory, in all threads, and injects one of six faults at call N: SIGKILL; ENOSPC,
+EIO or EROFS from there on; a short write; a failed fsync. (`strace --inject` does the same, but needs a process of its
+own and takes four times as long.) Then the run is resumed without a fault.
 
-Four more faults leave the process unaware: a write that is acknowledged and lost, that lands at another place of its
-file, or in a file that was written before; and a clock that goes back by a day. Of these the promise is that
-nothing is silently wrong: the run ends as the undisturbed one, or a command refuses it with one sentence.
+The process cannot notice four more faults: a write that is acknowledged and lost, that goes to another place of its
+file, or to a file that was written before; and a clock that is set back by a day. For these the promise is that nothing
+is silently wrong: the run ends as the undisturbed one, or a command refuses it with one sentence.
 """
 
 import shutil
@@ -27,7 +27,7 @@ CLAIM = (
     "the undisturbed one, {unsaid:,} ends without the documented exit code and sentence; {refused:,} of the lies were "
     "refused with a sentence, {silent:,} were silently wrong."
 )
-# Which calls each fault is for, by the letters of _shim.c.
+# The calls at which each fault is injected, by the letters of _shim.c.
 APPLIES = {
     "kill": "rowsmnut",
     "full": "owmn",
@@ -45,7 +45,7 @@ CASES = 10_000  # more than there are: all of them
 
 
 def measure(cases, folder):
-    """{cases, calls, lies, lost, unequal, unsaid, refused, silent} of that many cases, evenly spread over all."""
+    """Return {cases, calls, lies, lost, unequal, unsaid, refused, silent} for that many cases, evenly chosen."""
     shim, reason = _runs.shim(folder)
     if shim is None:
         raise RuntimeError(reason)
@@ -68,7 +68,7 @@ def measure(cases, folder):
 
 
 def _cases(kinds):
-    """[(fault, number of the call)] of all calls and faults; a disk that lies has a run that keeps two checkpoints."""
+    """Return [(fault, number of the call)] of all cases. Faults in LIES use a run that keeps two checkpoints."""
     found = []
     for fault, letters in APPLIES.items():
         of_run = kinds[2 if fault in LIES else 1]
@@ -77,11 +77,11 @@ def _cases(kinds):
 
 
 def _case(server, case, folder, wanted):
-    """{figure: count} of one fault at one call; None if the run was over before."""
+    """Return {figure: count} for one fault at one call; None if the run ended before it."""
     fault, number = case
     keep, faults = 2 if fault in LIES else 1, []
     run = folder / f"run-{fault}-{number}"
-    # The clock goes back in the run that is resumed, after a kill.
+    # The clock is set back in the resumed run, after a kill.
     meets = (run, "kill" if fault == "clock" else fault, number, number)
     kill = meets[1] == "kill"
     done = server.run(_runs.train_args(folder, run, keep), fork=kill, fault=meets)
@@ -110,16 +110,16 @@ def _case(server, case, folder, wanted):
 
 
 def unlike(run, outcome, wanted):
-    """What is other than in the undisturbed run, but for what was said, and checkpoints that were set aside."""
+    """Return the differences from the undisturbed run, without those reported and checkpoints set aside."""
     try:
         found = _runs.end_of(run)
     except Exception as error:  # a file that is missing or damaged, in whatever way
         return repr(error)
-    aside = {name.removesuffix(".corrupt") for name in found["others"]}  # each was named
+    aside = {name.removesuffix(".corrupt") for name in found["others"]}  # each was reported
     found["others"], kept = [], {step: facts for step, facts in wanted["checkpoints"].items() if step not in aside}
     wanted = wanted | {"checkpoints": kept | {step: wanted["checkpoints"].get(step) for step in found["checkpoints"]}}
-    if "\nNo page: " in outcome.out:  # for which no run fails
-        # A disk that fails from some call on lets nobody remove what was begun of the page either: resume removes it.
+    if "\nNo page: " in outcome.out:  # a missing page fails no run
+        # If the disk fails from some call on, an unfinished page cannot be removed either: resume removes it.
         found["files"] = sorted({name for name in found["files"] if ".report.html." not in name} | {"report.html"})
     if "metrics.jsonl has lost lines" in outcome.err:
         found.pop("metrics")

@@ -1,7 +1,7 @@
-"""A damaged checkpoint is never loaded as if it were sound: the newest sound one is.
+"""Test that a damaged checkpoint is never loaded as if it were sound.
 
-Nine kinds of damage in turn, to the newest checkpoint of a trained run, to it and the one before, or to an older one.
-Then the run is loaded as `resume` loads it, and every array compared with what was saved, bit for bit.
+Each case damages the newest checkpoint of a trained run, the newest two, or an older one, with nine kinds of damage in
+turn. The run is then loaded as `resume` loads it, and every array is compared bit for bit with what was saved.
 """
 
 import jax
@@ -24,7 +24,7 @@ SEED = 16
 
 
 def measure(cases, folder):
-    """Figures of `cases` damaged checkpoints of one run; what goes wrong is said on standard error."""
+    """Return figures for `cases` damaged checkpoints of one run; print failures to standard error."""
     run = _damage.run(folder / "run")
     path, abstract = run / "checkpoints", fit.abstract_state(restore.load_settings(run))
     saved = selection.steps(path)
@@ -40,7 +40,7 @@ def measure(cases, folder):
         try:
             with _damage.quiet():
                 outcome, why = _outcome(path, abstract, bits, hurt), ""
-        except Exception as error:  # that is no sentence for the user
+        except Exception as error:  # not a UserError
             outcome, why = "not back" if saved[-1] in hurt else "not refused", repr(error)
         finally:
             for aside in path.glob("*.corrupt"):
@@ -49,7 +49,7 @@ def measure(cases, folder):
         count[outcome] += 1
         if outcome in ("silent", "not back", "not refused"):
             progress.write(f"{outcome}: seed {SEED}, case {case}, {kind}, steps {hurt}, {[*map(str, before)]} {why}")
-    for step in saved:  # so each case began with a sound run
+    for step in saved:  # raises if a checkpoint was not restored
         _runs.arrays_of(path / str(step))
     newest, older = count["back"] + count["not back"], count["refused"] + count["not refused"]
     shares = {"back": count["back"] / max(1, newest), "refused": count["refused"] / max(1, older)}
@@ -57,7 +57,7 @@ def measure(cases, folder):
 
 
 def _outcome(path, abstract, bits, hurt):
-    """What loading comes to, a word."""
+    """Return the outcome of loading, a key of `count` in `measure`."""
     saved = [*bits]
     try:
         step, state = checkpoint.load(path, abstract)

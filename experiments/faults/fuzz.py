@@ -1,8 +1,8 @@
-"""Hostile input: every file, prompt and message that apformer reads, changed at random, a million times.
+"""Fuzz the parsers of every file, prompt and message that apformer reads, with a million random mutations.
 
-A parser answers with a value, or with UserError: one sentence on one line, which names the file, with a documented exit
-code. Anything else is a failure, which is printed with its seed. Time is that of the processor, memory the most that
-one process held since it began to read.
+A parser has to return or to raise UserError: one sentence on one line that names the file, with a documented exit code.
+Anything else is a failure, which is printed with its seed. Time is CPU time; memory is the peak of one process since it
+began to read.
 """
 
 import contextlib
@@ -36,19 +36,18 @@ CLAIM = (
     "at most {megabytes:,} MB in a process of {each:,} inputs"
 )
 CASES = 1_000_000
-EACH = 50_000  # cases of one process
+EACH = 50_000  # cases per process
 SEED = 16
-LIMIT = 2  # seconds of the processor for a case
-LONGEST = 5000  # characters of a sentence
+LIMIT = 2  # seconds of CPU time per case
+LONGEST = 5000  # characters of a message
 CODES = {getattr(errors, name) for name in ("USAGE", "DATA", "CHECKPOINT", "DISK", "NOT_CERTIFIED")}
-SHOWN = 5  # failures of a parser that are told in full
+SHOWN = 5  # failures of each parser to print, per process
 
 
 def measure(cases, folder):
-    """Figures of `cases` inputs, each parser with its share of them. A new process reads every EACH inputs.
+    """Return figures for `cases` inputs, shared out among the parsers. A new process starts every EACH inputs.
 
-    In a process that read a million files the allocator would keep memory between them, and nobody gives one process
-    more than a few.
+    The allocator of a process that reads a million files keeps memory between them; a user's process reads only a few.
     """
     total, peak = Counter(dict.fromkeys(("done", "refused", "tracebacks", "unclear", "slow"), 0)), 0
     spawn, firsts = multiprocessing.get_context("spawn"), range(0, cases, EACH)
@@ -69,7 +68,7 @@ def measure(cases, folder):
 
 
 def _part(first, cases, folder):
-    """(counts, number of parsers, most megabytes, failures told) of the EACH cases from `first` on of `cases`."""
+    """Return (counts, number of parsers, peak megabytes, messages) for the EACH cases from case `first` on."""
     place, counts, told, told_of = Path("/dev/shm"), Counter(), [], Counter()
     with tempfile.TemporaryDirectory(dir=place if place.is_dir() else folder) as scratch, _quiet():
         process.keep_programs()
@@ -91,7 +90,7 @@ def _part(first, cases, folder):
 
 
 def _cases(every, cases):
-    """(parser, number of the case) of `cases` cases, each parser with its share and at least one; the last has more."""
+    """Yield (parser, case number) of `cases` cases, by the shares of the parsers; the last one gets the rest."""
     whole, left = sum(parser.share for parser in every), cases
     for parser in every:
         number = left if parser is every[-1] else min(left, max(1, round(cases * parser.share / whole)))
@@ -100,16 +99,16 @@ def _cases(every, cases):
 
 
 def attempt(parser, case, folder):
-    """(outcome, what is told of it) of one case; it depends on nothing but the parser, the case and SEED."""
+    """Return (outcome, message) of one case, which depends only on the parser, the case number and SEED."""
     rng = random.Random(f"{SEED} {parser.name} {case}")
     content = _mutate.mutated(rng, rng.choice(parser.seeds), parser.structure)
     return tried(parser, content, folder, rng.random())
 
 
 def tried(parser, content, folder, chance=1.0):
-    """(outcome, what is told of it) of a parser and bytes: "read" or "refused", or what it must not be.
+    """Return (outcome, message) of a parser for given bytes. Outcomes other than "read" and "refused" are failures.
 
-    chance: below 0.002 the file is not there, below 0.001 it is a directory.
+    chance: Below 0.002 the file is missing, below 0.001 it is a directory.
     """
     given = content if parser.file is None else _placed(parser, content, chance, folder / parser.name)
     began = time.process_time()
@@ -125,7 +124,7 @@ def tried(parser, content, folder, chance=1.0):
             outcome = "unclear"
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # a panic of a library in Rust is no Exception
+    except BaseException as error:  # a panic in a Rust library is not an Exception
         where = traceback.extract_tb(error.__traceback__)[-1]
         outcome, told = "tracebacks", f"{type(error).__name__}: {str(error)[:200]!r} ({where.name}:{where.lineno})"
     seconds = time.process_time() - began
@@ -135,7 +134,7 @@ def tried(parser, content, folder, chance=1.0):
 
 
 def _placed(parser, content, chance, folder):
-    """The Path of the file that is tried; now and then it is a directory, or not there."""
+    """Write the file to test and return its path; for a small `chance` it is missing, or a directory."""
     path = folder / "1" / parser.file
     if not path.parent.is_dir():
         shutil.copytree(parser.beside, path.parent) if parser.beside else path.parent.mkdir(parents=True)
@@ -152,20 +151,20 @@ def _placed(parser, content, chance, folder):
 
 
 def _unclear(error, parser):
-    """Why a refusal is no clear sentence; "" if it is one."""
+    """Return the reason why a message is not a clear sentence; "" if it is."""
     sentence, code = str(error), error.exit_code
     if code not in CODES:
         return f"exit code {code}"
     if not sentence.isprintable() or len(sentence) > LONGEST:
         return f"{len(sentence):,} characters, {sentence[:200]!r}"
-    # A folder's other file may be at fault too, and a manifest is told of with the checkpoint that it lies in.
+    # The message may name another file of the folder, or the checkpoint that contains a manifest.
     known = parser.file is None or re.search(r"[\w/]+\.\w+|/1\b|" + re.escape(parser.file), sentence)
     return "" if known else f"names no file: {sentence[:200]!r}"
 
 
 @contextlib.contextmanager
 def _quiet():
-    """What this process and libraries in other languages write to standard error is not shown."""
+    """Discard standard error, also of libraries in other languages."""
     sys.stderr.flush()
     shown, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
@@ -179,7 +178,7 @@ def _quiet():
 
 
 def _forget_programs(before):
-    """Let go of what JAX compiled for earlier inputs, once a second: nobody gives one process more than a few."""
+    """Clear what JAX compiled, once per second of CPU time; return the time of the last clearing."""
     now = time.process_time()
     if now - before < 1:
         return before
@@ -188,12 +187,12 @@ def _forget_programs(before):
 
 
 def _forget_peak():
-    """From now on the peak of memory counts."""
+    """Reset the peak of memory."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
 
 def _peak():
-    """Most megabytes that this process held at once."""
+    """Return the peak memory of this process in megabytes."""
     found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
     return int(found[1]) * 1024 // 10**6

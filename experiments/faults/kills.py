@@ -1,8 +1,9 @@
-"""A run is killed at random moments, again and again, and resumed each time until it is done.
+"""Kill a run at random moments, again and again, and resume it each time until it is done.
 
-A chain is one run. Its first process is killed at a random moment. The next process resumes the run and is killed too,
-and so on. The moment is drawn evenly over the time that an undisturbed run takes: compilation, training, saves,
-evaluation and page. Every tenth process begins with the import of Python's modules; the others are forked after it.
+The first process of a run is killed at a random moment. The next process resumes the run and is killed too, and so on.
+The moment is drawn uniformly from the time that an undisturbed run takes: compilation, training, saves, evaluation and
+page. About one process in ten begins with the import of Python's modules; the others are forked after it. A chain is a
+series of runs with a given number of kills in all.
 """
 
 import shutil
@@ -18,12 +19,12 @@ CLAIM = (
     "were on the disk lost, {unequal:,} runs that ended with other bits than the undisturbed one."
 )
 CASES = 1000
-CHAIN = 20  # kills that one process is dealt
+CHAIN = 20  # kills in a chain
 TENTH = 10
 
 
 def measure(cases, folder):
-    """{cases, runs, most, lost, unequal} after that many kills."""
+    """Return {cases, runs, most, lost, unequal} after that many kills."""
     times, wanted = _undisturbed(folder)
     chains = [(seed, min(CHAIN, cases - seed * CHAIN)) for seed in range(-(-cases // CHAIN))]
     work = partial(_chain, folder=folder, times=times, wanted=wanted)
@@ -33,7 +34,7 @@ def measure(cases, folder):
 
 
 def _undisturbed(folder):
-    """({fresh: seconds of a process}, what every run must end with)."""
+    """Return ({fresh: seconds of a process}, `end_of` an undisturbed run)."""
     times = {}
     with _runs.Server(folder / "first") as server:
         for name, fresh in (("compiles", False), ("forked", False), ("fresh", True)):
@@ -45,7 +46,7 @@ def _undisturbed(folder):
 
 
 def _chain(server, seed, kills, folder, times, wanted):
-    """(how often each of its runs was killed, what was lost, what ended otherwise) of a chain of kills."""
+    """Return (kills of each run, lost checkpoints, runs with a different end) of a chain."""
     rng, counts, lost, unequal = np.random.default_rng((16, seed)), [], [], []
     while sum(counts) < kills:
         run = folder / f"run-{seed}-{len(counts)}"

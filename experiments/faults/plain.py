@@ -1,7 +1,7 @@
-"""The same damage to the same arrays, as other libraries keep them: what they load, and whether they say anything.
+"""Damage checkpoints of other libraries in the same way, and count how often they load wrong numbers silently.
 
-The parameters and the optimizer's state of a small run at two steps, saved by each library as its documentation says.
-Then the newest copy is damaged as in `corruption`, and loaded. An array that differs in a bit is a wrong number.
+Each library saves the parameters and the optimizer's state of a small run at two steps, as its documentation says. Then
+the newest checkpoint is damaged as in `corruption`, and loaded. An array that differs in one bit is wrong.
 """
 
 import logging
@@ -27,7 +27,7 @@ STEPS = (50, 60)
 
 
 def measure(cases, folder):
-    """Figures of `cases` damaged checkpoints, as many of each library, and the table of what came of them."""
+    """Return figures for `cases` damaged checkpoints, equally many of each library, and a table of outcomes."""
     run = _damage.run(folder / "run")
     abstract = fit.abstract_state(restore.load_settings(run))
     states = {step: _numbers(checkpoint.load(run / "checkpoints", abstract, step)[1]) for step in STEPS}
@@ -47,7 +47,7 @@ def measure(cases, folder):
 
 
 def _tried(name, keep, cases, folder, states):
-    """{"wrong", "refused", "harmless", "one before"}: how often each came of a damaged newest checkpoint."""
+    """Count the outcomes of loading a damaged newest checkpoint: {"wrong", "refused", "harmless", "one before"}."""
     save, load, manifest_name = keep()
     for step, arrays in states.items():
         save(folder / "whole", step, arrays)
@@ -63,14 +63,14 @@ def _tried(name, keep, cases, folder, states):
                 step, found = load(copy, states[STEPS[1]])
             right = "harmless" if step == STEPS[1] else "one before"
             count[right if _same(found, states[step]) else "wrong"] += 1
-        except Exception:  # whatever it says: it is no silence
+        except Exception:  # any error: it is not silent
             count["refused"] += 1
         shutil.rmtree(copy)
     return count
 
 
 def _numbers(state):
-    """{name: array} of the parameters and the optimizer's state; no scalars, for which libraries differ."""
+    """Return {name: array} of the parameters and the optimizer's state, without scalars, for which libraries differ."""
     leaves, _ = jax.tree_util.tree_flatten_with_path((state.params, state.opt_state))
     named = {jax.tree_util.keystr(path, simple=True, separator="."): np.array(leaf) for path, leaf in leaves}
     return {name: array for name, array in named.items() if array.ndim}

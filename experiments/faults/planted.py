@@ -1,11 +1,11 @@
-"""Faults planted in the folder of a proof: check.py must never print PROVEN of a model that is wrong somewhere.
+"""Plant faults in the folder of a proof: check.py must never print PROVEN for a model with an error.
 
 A small model of two digits is trained, certified and exported. Then, half of the cases each:
 
-- one weight is moved until XLA continues a context wrongly, and the certificate is said to be of these weights.
-  check.py has to find it.
+- one weight is moved until XLA continues a context wrongly, and the certificate is changed to name these weights.
+  check.py has to find the error.
 - one bit of model.safetensors, config.json or certificate.json is flipped. check.py has to refuse the file, unless the
-  bit means nothing to the proof: then the weights and what is claimed of them have to be the same.
+  bit means nothing to the proof: then the weights and the claim have to be the same.
 """
 
 import contextlib
@@ -35,12 +35,12 @@ FILES = ("model.safetensors", "config.json", "certificate.json")
 
 
 def measure(cases, folder):
-    """The figures of CLAIM."""
+    """Return the figures of CLAIM."""
     return tried(cases, *trained(folder))
 
 
 def trained(folder, flags=FLAGS):
-    """(run, the folder of its proof) of a certified model."""
+    """Train, certify and export a model: return (run, folder of its proof)."""
     run, proof, silent = folder / "run", folder / "proof", io.StringIO()
     with contextlib.redirect_stdout(silent), contextlib.redirect_stderr(silent):
         train = ["train", *flags.split(), "--run_dir", str(run)]
@@ -50,7 +50,7 @@ def trained(folder, flags=FLAGS):
 
 
 def tried(cases, run, proof):
-    """The figures of CLAIM, of a run and the folder of its proof."""
+    """Return the figures of CLAIM for a run and the folder of its proof."""
     whole, rng = {name: (proof / name).read_bytes() for name in FILES}, np.random.default_rng(16)
     right, found = Asked(run), dict.fromkeys(("missed", "weights", "bits", "refused", "harmless"), 0)
     with progress.bar(total=cases, unit="fault", desc="planted") as bar:
@@ -69,7 +69,7 @@ def tried(cases, run, proof):
 
 
 class Asked:
-    """Every text of the domain, and whether XLA says after each of them what has to follow."""
+    """All rows of the domain, to test whether XLA continues every one of them correctly."""
 
     def __init__(self, run):
         data, cfg = vars(run.settings.data), run.settings.model
@@ -87,7 +87,7 @@ class Asked:
 
 
 def moved(params, asked, rng):
-    """The parameters with one weight moved, twice as far each time, until a context is wrong; None if none ever is."""
+    """Move one weight, each time four times as far, until a context is wrong: return the parameters, or None."""
     leaves, tree = jax.tree.flatten(params)
     which = rng.choice(len(leaves), p=np.array([leaf.size for leaf in leaves]) / sum(leaf.size for leaf in leaves))
     place, sign = rng.integers(leaves[which].size), rng.choice([-1.0, 1.0])
@@ -101,7 +101,7 @@ def moved(params, asked, rng):
 
 
 def planted(proof, params, cfg, whole):
-    """The folder with these parameters, and a certificate that is said to be of them."""
+    """Write these parameters and a certificate that names them into the folder, and return it."""
     for name, content in whole.items():
         (proof / name).write_bytes(content)
     (proof / "model.safetensors").unlink()
@@ -112,7 +112,7 @@ def planted(proof, params, cfg, whole):
 
 
 def flipped(proof, whole, rng):
-    """What comes of one flipped bit: refused, harmless or missed."""
+    """Flip one bit of a file, and return "refused", "harmless" or "missed"."""
     name = FILES[rng.integers(len(FILES))]
     content, place = bytearray(whole[name]), rng.integers(len(whole[name]))
     content[place] ^= 1 << rng.integers(8)
@@ -128,7 +128,7 @@ def flipped(proof, whole, rng):
 
 
 def claimed(proof):
-    """A hash of all that a proof depends on: weights, Config, and what is claimed. None if files are refused."""
+    """Return a hash of all that a proof depends on: weights, Config and claim. None if the files are refused."""
     try:
         with contextlib.redirect_stderr(io.StringIO()):
             case, certificate = check.read(proof, contexts)
@@ -140,11 +140,11 @@ def claimed(proof):
 
 
 class Accepted(BaseException):
-    """The files are read, and nothing was wrong with them."""
+    """Raised once all files are read without an error."""
 
 
 def accept(data, cfg, weights):
-    """In place of the contexts: most flipped bits are refused before any is asked, and the rest is asked afterwards."""
+    """Stand in for `contexts.slices` where only the reading of files is tested: most flipped bits are refused there."""
     raise Accepted
 
 
@@ -152,7 +152,7 @@ READ_ALONE = SimpleNamespace(**vars(contexts) | {"slices": accept})
 
 
 def checked(proof, asked=contexts):
-    """The exit code of check.py without its second line."""
+    """Return the exit code of `check.py --theorem`."""
     silent = io.StringIO()
     with contextlib.redirect_stdout(silent), contextlib.redirect_stderr(silent):
         try:

@@ -1,8 +1,8 @@
-"""A run whose newest checkpoints are damaged is resumed, and ends as the run to which nothing happened.
+"""Resume runs whose newest checkpoints are damaged: they have to end as the undamaged run does.
 
 In each case some of the newest checkpoints of a finished run are damaged, in one of nine ways each. Then `apformer
-resume` goes on from the newest sound one to the end, and the directory is compared with that of the undamaged run: the
-sha256 of the arrays and all other facts of each checkpoint, metrics.jsonl and evaluation.json.
+resume` continues from the newest sound one to the end, and the directory is compared with that of the undamaged run:
+the sha256 of the arrays and all other facts of each checkpoint, metrics.jsonl and evaluation.json.
 """
 
 import shutil
@@ -25,7 +25,7 @@ SEED = 6
 
 
 def measure(cases, folder):
-    """Figures of `cases` damaged runs; what goes wrong is said on standard error."""
+    """Return figures for `cases` damaged runs; print failures to standard error."""
     whole = _damage.run(folder / "whole")
     wanted, count = _runs.end_of(whole), {"cases": cases, "equal": 0, "damaged": 0, "again": 0}
     saved, names = selection.steps(whole / "checkpoints"), [*_damage.KINDS]
@@ -35,12 +35,12 @@ def measure(cases, folder):
         kinds = [names[rng.integers(len(names))] for _ in hurt]
         for step, kind in zip(hurt, kinds, strict=True):
             other = rng.choice([other for other in saved if other != step])
-            # Of the source, whose facts are still its own.
+            # The other step is taken from the undamaged run.
             checkpoint, other = copy / "checkpoints" / str(step), whole / "checkpoints" / str(other)
             _damage.inflict(rng, kind, checkpoint, other, selection.FILE.name)
         with _damage.quiet() as said:
             code = cli.main(["resume", str(copy)])
-        # A damaged one before the one that the run goes on from stays so.
+        # A damaged checkpoint older than the one resumed from stays damaged.
         lost = [step for step in hurt if not _is_sound(copy / "checkpoints" / str(step))]
         for step in lost:
             shutil.rmtree(copy / "checkpoints" / str(step), ignore_errors=True)

@@ -1,9 +1,9 @@
-"""A disk forgets what a directory has gained and lost since an earlier moment, and nothing else.
+"""Set one directory of a run back to its entries at an earlier moment, and resume the run.
 
-So it is after a power failure where a directory was not forced to the disk, or the disk lied about it. Each case kills
-a run at one of its system calls, keeps a copy, goes on with the run and kills it at a later call. One of its
-directories then gets the entries of the copy: what is new in it is gone, and what was removed from it is there again.
-Then the run is resumed. It has to end as the undisturbed one, or a command refuses it with one sentence.
+This happens in a power failure if a directory was not forced to the disk, or the disk lied about it. Each case kills a
+run at one of its system calls, copies it, resumes it and kills it again at another call. One of its directories then
+gets the entries of the copy: new entries are removed, and removed ones restored. Then the run is resumed. It has to end
+as the undisturbed one does, or a command has to refuse it with one sentence.
 """
 
 import shutil
@@ -24,11 +24,11 @@ CLAIM = (
 CASES = 1000
 SEED = 16
 KEEP = 2  # checkpoints besides the best, so that some are removed
-TRIES = 20  # pairs of moments between which no directory changed, before a case is given up
+TRIES = 20  # attempts to find two moments between which a directory changed
 
 
 def measure(cases, folder):
-    """{cases, equal, refused, silent, of_checkpoints, of_one} of that many runs."""
+    """Return {cases, equal, refused, silent, of_checkpoints, of_one} for that many runs."""
     shim, reason = _runs.shim(folder)
     if shim is None:
         raise RuntimeError(reason)
@@ -47,7 +47,7 @@ def measure(cases, folder):
 
 
 def _case(server, case, folder, wanted, most):
-    """("equal", "refused" or "silent", the directory that was made older) of one case."""
+    """Return ("equal", "refused" or "silent", the directory that was set back) of one case."""
     rng, run, copy = np.random.default_rng((SEED, case)), folder / f"run-{case}", folder / f"copy-{case}"
     for _ in range(TRIES):
         for path in (run, copy):
@@ -79,7 +79,7 @@ def _case(server, case, folder, wanted, most):
 
 
 def _changed(earlier, later):
-    """The directories, relative to the run, whose entries differ, and that are in both; "" is the run itself."""
+    """Return the directories in both whose entries differ, relative to the run; "" is the run itself."""
     both = [path.relative_to(earlier) for path in earlier.rglob("*") if path.is_dir()]
     places = [earlier.relative_to(earlier), *both]
     return [
@@ -90,7 +90,7 @@ def _changed(earlier, later):
 
 
 def _forget(earlier, later):
-    """Give a directory the entries that it had. What it has had all the time stays as it is."""
+    """Set a directory back to its earlier entries; entries that are in both stay as they are."""
     for name in _names(later) - _names(earlier):
         path = later / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()

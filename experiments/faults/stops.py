@@ -1,12 +1,12 @@
-"""Commands are stopped at random moments by SIGINT, SIGTERM and SIGHUP, a second signal, a closed terminal, full pipes.
+"""Stop commands at random moments: SIGINT, SIGTERM, SIGHUP, a second signal, a closed terminal, full or closed pipes.
 
-Moments are drawn evenly over the time that the undisturbed command takes, from when the process hears signals. It
-covers the import of Python's modules (of the processes that are not forked), compilation, training, saves, evaluation
-and page. The commands are the training of a language model, of word2vec, of a fine-tuned model and of a sweep, and
+Moments are drawn uniformly from the time that the undisturbed command takes, from when the process handles signals. It
+covers the import of Python's modules (in processes that are not forked), compilation, training, saves, evaluation and
+page. The commands are the training of a language model, of word2vec, of a fine-tuned model and of a sweep, and
 evaluate, certify and report.
 
-A stopped command ends with the exit code 128 + the number of the signal, and a sentence. One that was done before ends
-as the undisturbed one does. If the run is resumed, or the command is given again, it ends with the same bits.
+A stopped command has to exit with 128 + the number of the signal, and a sentence. One that was already done ends as the
+undisturbed one does. If the run is resumed, or the command is repeated, it has to end with the same bits.
 """
 
 import json
@@ -41,7 +41,7 @@ HOME += "--digits 2 --max_terms 6 --max_difference 30 --test_sequences 16"
 
 
 def measure(cases, folder):
-    """{cases, twice, terminal, pipes, stopped, unsaid, lost, unequal} of that many stops."""
+    """Return {cases, twice, terminal, pipes, stopped, unsaid, lost, unequal} for that many stops."""
     wanted, times = {}, {}
     with _runs.Server(folder / "first") as server:
         for kind in KINDS:
@@ -59,7 +59,7 @@ def measure(cases, folder):
 
 
 def _stop(server, seed, folder, wanted, times):
-    """What is counted of one stop."""
+    """Return the names of the counts to which one stop adds 1."""
     rng, kind, way = np.random.default_rng((7, seed)), KINDS[seed % len(KINDS)], WAYS[seed // len(KINDS) % len(WAYS)]
     number, faults = SIGNALS[rng.integers(3)], []
     run = _begin(folder, kind, f"run-{seed}")
@@ -97,14 +97,14 @@ def _stop(server, seed, folder, wanted, times):
 
 
 def _elsewhere(server, args, way, moments):
-    """The Outcome of a command in a terminal that closes, or with a pipe that is full or closed."""
+    """Return the Outcome of a command in a terminal that closes, or with a pipe that is full or closed."""
     files = {name: open(server.folder / name, "w") for name in ("out", "err")}
     streams = dict(files)
     request, options = server.request(args, streams=False), {}
     if way == "terminal":
         ours, theirs = pty.openpty()
         streams = {"out": theirs, "err": theirs}
-        options = {"stdin": theirs, "start_new_session": True}  # _server.py takes it for its terminal
+        options = {"stdin": theirs, "start_new_session": True}  # _server.py makes it its controlling terminal
     else:
         state, which = way.split()
         ours, streams[which] = os.pipe()
@@ -132,7 +132,7 @@ def _elsewhere(server, args, way, moments):
         closes = threading.Event()
         reader = threading.Thread(target=_read_until, args=(ours, closes))
         reader.start()
-        server.signal(process, [(moments[0][0], 0)])  # nothing: it only waits
+        server.signal(process, [(moments[0][0], 0)])  # signal 0 is none: this only waits
         closes.set()
         reader.join()
         os.close(ours)
@@ -150,7 +150,7 @@ def _elsewhere(server, args, way, moments):
 
 
 def _read_until(terminal, closes):
-    """Read what a terminal shows, as a person does, until it closes."""
+    """Read the output of a terminal until it closes."""
     os.set_blocking(terminal, False)
     while not closes.wait(0.01):
         try:
@@ -160,7 +160,7 @@ def _read_until(terminal, closes):
 
 
 def _begin(folder, kind, name):
-    """The directory of a run for a kind of command; that of a finished run for those that read one."""
+    """Return the directory of a new run, or, for commands that read a run, of a copy of a finished one."""
     run = folder / name
     if kind in ("evaluate", "certify", "report"):
         home = folder / "home"
@@ -174,7 +174,7 @@ def _begin(folder, kind, name):
 
 
 def _words(folder, kind, run):
-    """The words of a command."""
+    """Return the arguments of a command."""
     if kind in ("evaluate", "certify", "report"):
         return [kind, str(run)]
     if kind == "train":
@@ -191,14 +191,14 @@ def _words(folder, kind, run):
 
 
 def _again(folder, kind, run):
-    """The words that go on."""
+    """Return the arguments that resume or repeat a command."""
     if kind in ("train", "words", "finetune") and (run / "config.json").exists():
         return ["resume", str(run)]
     return _words(folder, kind, run)
 
 
 def _end_of(kind, run):
-    """What is compared of a command that is done."""
+    """Return all that is compared of a finished command."""
     if kind == "sweep":
         found = json.loads((run / "sweep.json").read_text())
         members = [{name: value for name, value in each.items() if name != "seconds"} for each in found["members"]]

@@ -1,4 +1,4 @@
-"""What numpy says of a model that continues terms of any width, least significant digit first, in exact arithmetic.
+"""Judge models that continue terms of any width, least significant digit first, by numpy in exact arithmetic.
 
 The studies that use it need the laboratory: `pip install -e experiments/lab`.
 """
@@ -20,12 +20,12 @@ from apformer.runs import fit
 from apformer.settings import Settings
 
 SPACE, START = 10, 11
-BACK = ("0", "P", "P + 1", "P - 1", "2P - 1", "2P")  # how many tokens back those of a string stand; P - 1 digits a term
+BACK = ("0", "P", "P + 1", "P - 1", "2P - 1", "2P")  # offsets of tokens, counted back; terms of P - 1 digits
 KINDS = ("a digit above the lowest two", "the digit after the lowest", "the lowest digit", "the space after a term")
 
 
 def strings(settings: Settings) -> tuple[np.ndarray, np.ndarray]:
-    """Return (codes, truth) of every context that the proof asks, each (contexts,)."""
+    """Return (codes, truth) of every context of the proof, each (contexts,)."""
     data, cfg = asdict(settings.data), asdict(settings.model)
     (found,) = columns.slices(data, cfg)
     codes, truth = columns.strings(found, data, cfg)
@@ -33,7 +33,7 @@ def strings(settings: Settings) -> tuple[np.ndarray, np.ndarray]:
 
 
 def learn(settings: Settings, seed: int, rows: Batch | None = None) -> Any:
-    """Return the parameters after the last step of a training with this seed, on these rows or else on drawn ones."""
+    """Train with this seed, on these rows or else on random ones, and return the parameters after the last step."""
     state = fit.initial_state(replace(settings, training=replace(settings.training, seed=seed)))
     if rows is None:
         state, _ = fit.run_steps(state, None, settings, settings.training.steps)
@@ -54,7 +54,7 @@ def _on_rows(state: train.TrainState, rows: Batch, settings: Settings) -> train.
 
 
 def judge(params: Any, settings: Settings) -> tuple[np.ndarray, float]:
-    """Return (the strings that are continued wrongly, the smallest margin), by the first line of check.py."""
+    """Return (the strings whose margin is not safely above 0, the smallest margin), by the first line of check.py."""
     cfg = asdict(settings.model)
     weights = network.complete(named_weights(params), cfg, columns)
     codes_N, right_N = strings(settings)
@@ -64,7 +64,7 @@ def judge(params: Any, settings: Settings) -> tuple[np.ndarray, float]:
 
 
 def kinds(codes_N: np.ndarray) -> np.ndarray:
-    """Return the kind of each string, as a number of KINDS."""
+    """Return the kind of each string, as an index into KINDS."""
     token = [codes_N // 12**o % 12 for o in range(len(BACK))]
     space, lowest, second = token[3] == SPACE, token[0] == SPACE, token[2] == SPACE
     return np.select([space, lowest, second], [3, 2, 1], 0)

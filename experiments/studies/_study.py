@@ -1,7 +1,7 @@
-"""What the studies share: what is found is kept as it is found, and ends as a table, a figure and numbers for a record.
+"""Shared by the studies: save each result, then write a table, a figure and numbers for a record.
 
 RUN/
-    study.json         the flags, and all that was measured so far; the same flags with --run_dir RUN go on
+    study.json         the flags, and the results so far; the same flags with --run_dir RUN continue
     evaluation.json    the numbers that a record may name
     table.json         the table of the record
     figures/NAME.png
@@ -24,7 +24,7 @@ COLOURS = ("#999999", "#56B4E9", "#0072B2", "#009E73", "#D55E00")
 
 
 def spread(shares):
-    """98.4 (90.1 to 100.0): the median in %, and the worst and best where they differ; - for no shares."""
+    """Format shares in percent as 98.4 (90.1 to 100.0): the median, and worst and best if they differ; - for none."""
     if not shares:
         return "-"
     middle, low, high = (tables.percent(float(share), 1, "") for share in (np.median(shares), min(shares), max(shares)))
@@ -32,11 +32,11 @@ def spread(shares):
 
 
 class Study:
-    """The directory of a study, and what it has found: a dict that is written to the disk with every entry."""
+    """The directory of a study, and its results: a dict that is saved with every new entry."""
 
     def __init__(self, name, args):
-        """Make the directory, or go on in it. Raises UserError: USAGE where it has other flags, DISK."""
-        path = Path(args.run_dir or directory.dated(name))  # which is no run: runs/latest stays what it is
+        """Make the directory, or continue in it. Raises UserError: USAGE if it has other flags, DISK."""
+        path = Path(args.run_dir or directory.dated(name))  # not a run, so runs/latest stays the same
         asked = files.plain(dataclasses.asdict(args) | {"run_dir": None})
         if not (path / "study.json").exists():
             directory.create(name, path)
@@ -48,7 +48,7 @@ class Study:
         print(f"{path}: the same flags with --run_dir {path} go on, if this is stopped", file=sys.stderr)
 
     def keep(self, key, value):
-        """Put an entry into what was found."""
+        """Add a result, and save all of them."""
         self.found[key] = files.plain(value)
         files.write_json(self.path / "study.json", {"flags": self.flags, "found": self.found})
 
@@ -62,28 +62,28 @@ class Study:
 
 
 def train(study, name, **flags):
-    """Train a sweep of these flags in a folder of the study, or go on with it: (its path, a record of each member)."""
+    """Train or continue a sweep with these flags in a folder of the study; return (path, a record of each member)."""
     words = {flag: value if isinstance(value, list) else str(value) for flag, value in flags.items()}
     path, result = sweep.run(words | {"run_dir": str(study.path / name)})
     return path, result["members"]
 
 
 def middle(values, digits=3):
-    """1.23 (1.20 to 1.30): the median, and least and greatest; - for no values."""
+    """Format values as 1.23 (1.20 to 1.30): the median, and least and greatest; - for none."""
     if not values:
         return "-"
     return "{:.{d}f} ({:.{d}f} to {:.{d}f})".format(np.median(values), min(values), max(values), d=digits)
 
 
 def bars(panel, places, values, colours, width=0.8, label=None):
-    """A bar a place: the median of its values, and a line from the least to the greatest."""
+    """Draw a bar at each place: the median of its values, and a line from the least to the greatest."""
     middles = [np.median(of) if of else 0 for of in values]
     ends = [(m - min(of), max(of) - m) if of else (0, 0) for m, of in zip(middles, values, strict=True)]
     panel.bar(places, middles, width, yerr=np.transpose(ends).tolist(), color=colours, capsize=4, label=label)
 
 
 def check_sizes(args, *names):
-    """Raises UserError (exit USAGE) unless each of these flags is at least 1, or a list of such numbers."""
+    """Raise UserError (exit USAGE) unless each of these flags is at least 1, or a list of such numbers."""
     for name in names:
         value = getattr(args, name)
         many = value if isinstance(value, tuple) else (value,)
@@ -91,14 +91,14 @@ def check_sizes(args, *names):
 
 
 def check_task(loaded: Run, task: str) -> None:
-    """Raises UserError (exit USAGE) unless a loaded run is of this task."""
+    """Raise UserError (exit USAGE) unless a run is of this task."""
     if loaded.settings.task != task:
         fault = f"{loaded.path} is a run of the task {loaded.settings.task}"
         raise UserError(f"{fault}: give one of the task {task}", USAGE)
 
 
 def canvas(columns, rows=1, height=3.6):
-    """(figure, panels) of a study, the panels a flat list."""
+    """Return (figure, panels) for a study, the panels as a flat list."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -113,7 +113,7 @@ def canvas(columns, rows=1, height=3.6):
 
 
 def by_length(panel, lengths):
-    """A logarithmic axis with these lengths as its ticks."""
+    """Make the x axis logarithmic, with these lengths as its ticks."""
     panel.set_xscale("log", base=2)
     panel.set_xticks(lengths, map(str, lengths))
     panel.xaxis.minorticks_off()

@@ -1,4 +1,4 @@
-"""Figure of the suites that `generalization.py` measures: a row a combination, a panel a suite, a dot a member."""
+"""Draw the suites of `generalization.py`: rows are combinations of flags, panels are suites, dots are members."""
 
 import textwrap
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ def draw(rows: list[tuple]) -> "Figure":
     figure = figures.blank(4.5 + 1.7 * len(suites), 1.5 + height * len(rows))
     curves, *panels = figure.subplots(1, 1 + len(suites), sharey=True, width_ratios=[1.8] + [1] * len(suites))
     for y, (_, exact, members) in enumerate(rows):
-        curves.hlines((y - 0.4, y + 0.4), 0, exact[-1][0], color="#DDDDDD", linewidth=0.8)  # all right, and none
+        curves.hlines((y - 0.4, y + 0.4), 0, exact[-1][0], color="#DDDDDD", linewidth=0.8)  # at 100 % and at 0 %
         heights = [(step, y + 0.4 - 0.8 * np.asarray(exact_M)) for step, exact_M in exact]
         figures.band(curves, heights, color=figures.BLUE, marker="o", markersize=2)
         for panel, suite in zip(panels, suites, strict=True):

@@ -1,11 +1,11 @@
-"""What does additive attention cost? `python experiments/studies/additive.py`: time and memory of two scores.
+"""What does additive attention cost? `python experiments/studies/additive.py` measures time and memory.
 
     scaled dot   q.k / sqrt(K)       one product of matrices                Vaswani et al. 2017
     additive     v.tanh(q + k)       K numbers for each query and key       Bahdanau et al. 2015
 
 Vaswani et al. 2017, section 3.2.1: "the two are similar in theoretical complexity", yet a product of matrices is "much
 faster and more space-efficient in practice". Measured are softmax(scores) V and its gradient, of random queries, keys
-and values, for rows of growing length. The scores take turns, and of all turns of a seed the least time counts.
+and values, for rows of growing length. The two are timed in turns; the least time of each seed counts.
 """
 
 import itertools
@@ -30,7 +30,7 @@ WHAT = {"ms": "milliseconds of attention and its gradient", "mb": "MB beside que
 
 @dataclass(frozen=True)
 class Additive:
-    """Time additive and scaled dot attention, and count the memory of both."""
+    """Measure time and memory of additive and of scaled dot attention."""
 
     lengths: tuple[int, ...] = (32, 64, 128, 256, 512)
     """Tokens of a row, from the least to the most."""
@@ -47,7 +47,7 @@ class Additive:
 
 
 def work(score, length, args):
-    """A compiled function (queries, keys, values) -> their gradients, through a sum of what attention reads."""
+    """Return a compiled function (queries, keys, values) -> gradients of the sum of squared outputs of attention."""
     vector_HK = jnp.full((args.heads, args.width), args.width**-0.5)
     score = config.load("similarity", score).score
     mask_1TS = causal_mask(jnp.arange(length)[None], jnp.arange(length)[None])
@@ -61,7 +61,7 @@ def work(score, length, args):
 
 
 def measure(length, args):
-    """{score: {"ms": of each seed, "mb"}} of rows of so many tokens."""
+    """Return {score: {"ms": least of each seed, "mb"}} for rows of this many tokens."""
     doing = {score: work(score, length, args) for score in SCORES}
     rows = jax.random.normal(jax.random.key(0), (args.members, 3, 1, length, args.heads, args.width))
     least = {score: np.full(args.members, np.inf) for score in SCORES}
@@ -74,7 +74,7 @@ def measure(length, args):
 
 
 def table(found):
-    """A row a length: the milliseconds and megabytes of both, and how many times those of the other."""
+    """Return a row for each length: milliseconds and megabytes of both scores, and the ratios."""
     head = [f"{score}, {unit}" for unit in ("ms", "MB") for score in SCORES]
     rows = [["tokens", *head, "times the time", "times the memory"]]
     for length, of in found.items():
@@ -85,7 +85,7 @@ def table(found):
 
 
 def numbers(found):
-    """{name: number} for a record."""
+    """Return {name: number} for a record."""
     kept = {}
     for length, of in found.items():
         for score in SCORES:
@@ -96,7 +96,7 @@ def numbers(found):
 
 
 def draw_figure(found, args):
-    """Time and memory by length, a band from the least to the greatest seed."""
+    """Draw time and memory by length, with a band from the least to the greatest seed."""
     figure, panels = _study.canvas(2)
     for panel, (unit, title) in zip(panels, WHAT.items(), strict=True):
         for score, colour in SCORES.items():
@@ -115,7 +115,7 @@ def draw_figure(found, args):
 
 
 def run(args):
-    """Measure what is not yet, print the table and draw the figure."""
+    """Measure what is missing, print the table and draw the figure."""
     _study.check_sizes(args, "lengths", "heads", "width", "turns", "members")
     study = _study.Study("additive", args)
     for length in progress.bar([n for n in args.lengths if str(n) not in study.found], unit="length"):

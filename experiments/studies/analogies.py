@@ -1,8 +1,8 @@
 """King - man + woman? `python experiments/studies/analogies.py FILE`: relations between words, CBOW against skip-gram.
 
-A question b - a + c asks for d, where a : b and c : d are two pairs of one relation (Mikolov et al. 2013). The answer
-is sought among all words but a, b and c; what counts is its rank. A method may find d without knowing the relation, if
-d is near c by itself (Linzen 2016), so the rank among the neighbours of c alone stands beside it.
+A question b - a + c asks for d, where a : b and c : d are two pairs of one relation (Mikolov et al. 2013). Words are
+ranked without a, b and c, and the rank of d counts. A method may find d without knowing the relation if d is near c by
+itself (Linzen 2016), so the rank of d among the neighbours of c alone is given too.
 """
 
 import itertools
@@ -35,7 +35,7 @@ TOP = 10  # ranks that count as found
 
 @dataclass(frozen=True)
 class Analogies:
-    """Train CBOW and skip-gram on a text, and ask both for relations between words."""
+    """Train CBOW and skip-gram on a text, and test both on relations between words."""
 
     text: Positional[FilePath]
     """Text file in UTF-8, with blank lines between passages."""
@@ -54,7 +54,7 @@ class Analogies:
 
 
 def questions(vocabulary):
-    """{relation: (questions, 4) numbers of the words a, b, c, d}, of all pairs of pairs that the vocabulary has."""
+    """Return {relation: (questions, 4) indices of the words a, b, c, d}, from all pairs of pairs in the vocabulary."""
     number, found = {word: k for k, word in enumerate(vocabulary)}, {}
     for relation, said in RELATIONS.items():
         pairs = [[number.get(word) for word in pair.split()] for pair in said.split(", ")]
@@ -65,7 +65,7 @@ def questions(vocabulary):
 
 
 def ranks(vectors_VD, asked_Q4, alone=False):
-    """The rank of d by its cosine with b - a + c, or with c alone, from 1; a, b and c do not count."""
+    """Return the rank of d, from 1, by its cosine with b - a + c, or with c alone; a, b and c are left out."""
     unit_VD = vectors_VD / np.linalg.norm(vectors_VD, axis=1, keepdims=True)
     a_Q, b_Q, c_Q, d_Q = asked_Q4.T
     sum_QD = unit_VD[c_Q] if alone else unit_VD[b_Q] - unit_VD[a_Q] + unit_VD[c_Q]
@@ -75,7 +75,7 @@ def ranks(vectors_VD, asked_Q4, alone=False):
 
 
 def learn(study, variant, args):
-    """{relation: {"questions", and of each seed: "first", "found", "alone": shares, "rank": the median}}."""
+    """Train a variant; return {relation: counts, seconds, and of each seed the shares found and the median rank}."""
     same = {name: getattr(args, name) for name in ("text", "steps", "d_model", "min_count", "members", "seed")}
     path, members = _study.train(study, variant, recipe="words", variant=variant, **same)
     run = path / members[0]["folder"]
@@ -104,7 +104,7 @@ def learn(study, variant, args):
 
 
 def table(found):
-    """A row a relation and a variant."""
+    """Return a row for each relation and variant."""
     rows = [["relation", "questions", "model", "first, %", f"among {TOP}, %", "by c alone, %", "median rank"]]
     for relation in found["cbow"]:
         for variant in VARIANTS:
@@ -116,7 +116,7 @@ def table(found):
 
 
 def numbers(found):
-    """{name: number} for a record: medians of the seeds, and the least and greatest share found."""
+    """Return {name: number} for a record: medians of the seeds, and the least and greatest share found."""
     kept = {}
     for variant, relations in found.items():
         for relation, of in relations.items():
@@ -127,7 +127,7 @@ def numbers(found):
 
 
 def draw_figure(found):
-    """The share found of each relation, beside what neighbours of c alone find."""
+    """Draw the share found for each relation, beside the share found by c alone."""
     figure, (panel,) = _study.canvas(1)
     relations = list(found["cbow"])
     for place, (variant, colour) in enumerate(VARIANTS.items()):
@@ -145,7 +145,7 @@ def draw_figure(found):
 
 
 def run(args):
-    """Train and ask what is not yet, print the table and draw the figure."""
+    """Train and measure what is missing, print the table and draw the figure."""
     _study.check_sizes(args, "steps", "d_model", "min_count", "members")
     study = _study.Study("analogies", args)
     for variant in VARIANTS:

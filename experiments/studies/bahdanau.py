@@ -1,12 +1,12 @@
-"""Recurrent translation with attention: `python experiments/studies/bahdanau.py` trains it beside the Transformer.
+"""Compare recurrent translators with the Transformer: `python experiments/studies/bahdanau.py`.
 
     h      = both directions of a GRU over the source             e_ts = v.tanh(W s_{t-1} + U h_s)
     c_t    = sum_s softmax(e_t)_s h_s                             s_t  = GRU([y_{t-1}; c_t], s_{t-1})
     logits = W_o [s_t; c_t; y_{t-1}] + b                          Bahdanau, Cho and Bengio 2015
 
 and without attention, where c_t is the last state of both directions for every t (Cho et al. 2014). The cells are
-Flax's. All three translate number words, letter by letter, from the same pairs; what counts is the share of unseen
-numbers that are written without a fault, greedily.
+Flax's. All three translate number words, letter by letter, from the same pairs. The score is the share of unseen
+numbers that greedy decoding writes without a fault.
 """
 
 import sys
@@ -26,7 +26,7 @@ from apformer.files import FilePath
 from apformer.report import progress
 from apformer.tasks.translation import number_words
 
-PAD, BEGIN, END = range(3)  # the ids before those of letters
+PAD, BEGIN, END = range(3)  # ids; those of letters follow
 MODELS = {"GRU": "last state", "GRU, additive attention": "attention", "Transformer": None}
 COLOURS = dict(zip(MODELS, (*_study.COLOURS[1:3], _study.COLOURS[-1]), strict=True))
 
@@ -60,7 +60,7 @@ class Bahdanau:
 
 
 class Writer(nn.Module):
-    """One step of the decoder: a letter is read, the source looked at, and the next letter predicted."""
+    """One step of the decoder: read a letter, attend to the source, predict the next letter."""
 
     width: int
     letters: int
@@ -80,7 +80,7 @@ class Writer(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """Encoder and decoder; logits_BTV, and weights_BTS."""
+    """Encoder and decoder, which return (logits_BTV, weights_BTS)."""
 
     width: int
     letters: int
@@ -102,7 +102,7 @@ class Recurrent(nn.Module):
 
 
 def pairs(args):
-    """({split: (source_NS, target_NT)} with BEGIN and END in the target, the letters)."""
+    """Return ({split: (source_NS, target_NT)}, letters); targets have BEGIN and END."""
     speak = [number_words.speaker(language) for language in (args.from_language, args.to_language)]
     numbers = {split: number_words.draw(0, args.largest, args.largest, split) for split in ("train", "test")}
     said = {split: [[say(n) for n in numbers[split]] for say in speak] for split in numbers}
@@ -119,7 +119,7 @@ def pairs(args):
 
 
 def model_of(name, letters, args):
-    """(init(key), apply(params, source_BS, target_BT) -> logits_BTV)."""
+    """Return (init(key), apply(params, source_BS, target_BT) -> logits_BTV) of a model."""
     if MODELS[name] is None:
         shape = {"d_model": args.d_model, "n_heads": 4, "n_encoder_layers": 2, "n_decoder_layers": 2, "d_ff": None}
         cfg = seq2seq.Config(letters, letters, **shape, norm_position="pre", final_norm=True, dropout=0.0)
@@ -136,7 +136,7 @@ def model_of(name, letters, args):
 
 
 def fit(key, name, letters, sides, args):
-    """Parameters after training, and the loss of each step."""
+    """Train a model; return its parameters and the loss of each step."""
     init, apply = model_of(name, letters, args)
     warmup = min(50, args.steps - 1)
     rule = optax.adam(optax.warmup_cosine_decay_schedule(0.0, args.learning_rate, warmup, args.steps))
@@ -159,7 +159,7 @@ def fit(key, name, letters, sides, args):
 
 
 def write(params, source_BS, length, apply):
-    """The most likely letters, one after the other, after BEGIN: (B, length)."""
+    """Return greedy translations, which begin with BEGIN: (B, length)."""
 
     def add(t, target_BT):
         return target_BT.at[:, t + 1].set(apply(params, source_BS, target_BT)[:, t].argmax(-1).astype(jnp.int32))
@@ -169,7 +169,7 @@ def write(params, source_BS, length, apply):
 
 
 def learn(name, rows, letters, args):
-    """What there is to say of a model: of each seed "exact" and "seconds", "weights", and of the last how it aligns."""
+    """Train a model with each seed; return its scores, and what attention reads in one translation of the last seed."""
     apply = model_of(name, len(letters), args)[1]
     sides, (source_NS, target_NT) = rows["train"], [side[: args.test] for side in rows["test"]]
     learned = jax.jit(partial(fit, name=name, letters=len(letters), sides=tuple(map(jnp.asarray, sides)), args=args))
@@ -180,7 +180,7 @@ def learn(name, rows, letters, args):
         params, losses = jax.block_until_ready(learned(jax.random.key(seed)))
         found["seconds"].append(time.perf_counter() - begun)
         written_NT = np.asarray(jax.jit(write, static_argnums=(2, 3))(params, source_NS, target_NT.shape[1], apply))
-        ended_NT = np.cumsum(target_NT == END, 1) - (target_NT == END) > 0  # what stands after the end
+        ended_NT = np.cumsum(target_NT == END, 1) - (target_NT == END) > 0  # places after the end
         found["exact"].append(float(((written_NT == target_NT) | ended_NT).all(1).mean()))
         found["loss"].append(float(losses[-1]))
     found["weights"] = sum(leaf.size for leaf in jax.tree.leaves(params))
@@ -196,7 +196,7 @@ def learn(name, rows, letters, args):
 
 
 def table(found):
-    """A row a model."""
+    """Return a row for each model."""
     rows = [["model", "weights", "unseen numbers right, %", "loss at the end", "seconds of training"]]
     for name, of in found.items():
         cells = _study.spread(of["exact"]), _study.middle(of["loss"], 4), _study.middle(of["seconds"], 0)
@@ -205,7 +205,7 @@ def table(found):
 
 
 def numbers(found):
-    """{name: number} for a record."""
+    """Return {name: number} for a record."""
     kept = {}
     for name, of in found.items():
         key = name.replace(", ", "_").replace(" ", "_").lower()
@@ -216,7 +216,7 @@ def numbers(found):
 
 
 def draw_figure(found):
-    """The share that is right, and which letters of the source additive attention reads for each that it writes."""
+    """Draw the share of each model that is right, and the additive attention weights of one translation."""
     figure, (bars, aligned) = _study.canvas(2, height=5.4)
     shares = [[100 * share for share in of["exact"]] for of in found.values()]
     _study.bars(bars, [name.replace(", ", ",\n") for name in found], shares, [COLOURS[name] for name in found])
@@ -232,7 +232,7 @@ def draw_figure(found):
 
 
 def run(args):
-    """Train and measure what is not yet, print the table and draw the figure."""
+    """Train and measure what is missing, print the table and draw the figure."""
     _study.check_sizes(args, "largest", "steps", "batch_size", "test", "members")
     flags.require("d_model", args.d_model % 4 == 0 < args.d_model, args, "a multiple of 4, the number of heads")
     rows, letters = pairs(args)

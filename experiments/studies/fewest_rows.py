@@ -1,17 +1,17 @@
 """From how few rows is the rule learned so well that it is proven for every number of digits?
 
-`python experiments/studies/fewest_rows.py` trains models on so many different rows, least significant digit first, and
-on nothing else, and asks each model every context in exact arithmetic (_proof.py). It needs the laboratory:
+`python experiments/studies/fewest_rows.py` trains models on a small number of different rows, least significant digit
+first, and judges each model on every context in exact arithmetic (_proof.py). It needs the laboratory:
 `pip install -e experiments/lab`.
 
-random    rows of the generator of the recipe, of 1 to `digits` digits, half of them with runs of zeros or nines. Each
-          seed has rows of its own.
-chosen    rows that show as many facts as they can: of 4,096 such rows the one with most facts not shown yet, again and
-          again; when all are shown, all over again. The same for all seeds.
+random    rows of the recipe's generator, of 1 to `digits` digits, half of them with runs of zeros or nines. Each seed
+          has its own rows.
+chosen    a greedy choice from 4,096 such rows: always the row with the most facts that are not shown yet. When no row
+          has one, all facts count as not shown again. The same for all seeds.
 
-A fact is what one place shows of the rule z = 2x - y: digits x and y and the carry into the place, which say z; these
-and z, which say what is carried into the next place; x and y of the lowest place; what the last place ends with; and
-each of x, y and z beside x and y of the next place, which have nothing to do with each other.
+A fact is what one place shows of the rule z = 2x - y: digits x and y with the carry into the place, which decide z; x,
+y and z, which decide the carry into the next place; x and y of the lowest place; z of the last place; and each of x, y
+and z with x or y of the next place, which are independent. The number of digits is a fact too.
 """
 
 import sys
@@ -34,13 +34,13 @@ from apformer.runs import recipes
 from apformer.tokenizers.digits import decode, encode
 
 CANDIDATES = 4096
-TERMS = 4  # of a row, the most
+TERMS = 4  # of a row, at most
 FORM = rows.Format(digits=rows.MOST, wraps=False)
 
 
 @dataclass(frozen=True)
 class FewestRows:
-    """Train on files of a few different rows, and count the seeds that are proven for every number of digits."""
+    """Train on a few different rows, and count the seeds that are proven for every number of digits."""
 
     random: tuple[int, ...] = (1000, 500, 250)
     """Numbers of random rows."""
@@ -57,7 +57,7 @@ class FewestRows:
 
 
 def random_rows(seed, digits, count):
-    """`count` different rows of the generator, as lines of text, the same for the same seed."""
+    """Return `count` different random rows as lines of text. Raises UserError (exit USAGE) if too few are found."""
     lines, attempt, before = {}, 0, -1
     while len(lines) < count:
         if len(lines) == before:
@@ -69,7 +69,7 @@ def random_rows(seed, digits, count):
 
 
 def drawn(key, digits):
-    """Lines of text of about 2,048 rows, half of them with runs; rows whose third term does not fit are left out."""
+    """Draw up to 2,048 rows as lines of text, half of them with runs; leave out rows whose third term does not fit."""
     keys, lines = jax.random.split(key, 3), []
     width_B = jax.random.randint(keys[0], (1024,), 1, digits + 1)
     for row_key, kind in zip(keys[1:], rows.KINDS, strict=True):
@@ -84,7 +84,7 @@ _draw = jax.jit(rows.draw, static_argnums=(1, 3, 4, 5))
 
 
 def encoded(lines, width, size):
-    """The lines as a Batch of `size` rows of `width` tokens: where the lines divide it, each is there as often."""
+    """Return the lines, repeated in order, as a Batch of `size` rows of `width` tokens."""
     batch = Batch(*(np.zeros((len(lines), width), dtype) for dtype in (np.int32, np.float32, np.int32)))
     for b, line in enumerate(lines):
         tokens_T = encode(line)
@@ -95,7 +95,7 @@ def encoded(lines, width, size):
 
 
 def facts(line):
-    """The facts that a row shows, as a set."""
+    """Return the set of facts that a row shows."""
     found, terms = set(), [[int(digit) for digit in term] for term in line.split(" ")]
     for y, x, z in zip(terms, terms[1:], terms[2:], strict=False):
         carry = 0
@@ -111,7 +111,7 @@ def facts(line):
 
 
 def chosen_rows(digits, count):
-    """`count` rows that show as many facts as they can, as lines of text."""
+    """Return `count` greedily chosen rows that show as many facts as they can, as lines of text."""
     lines = random_rows(0, digits, CANDIDATES)
     shown = [facts(line) for line in lines]
     number = {fact: n for n, fact in enumerate(sorted(set().union(*shown), key=str))}
@@ -131,16 +131,16 @@ def chosen_rows(digits, count):
 
 
 def settings_of(args):
-    """The settings of all models but their rows and their seeds."""
+    """Return the settings that all models share."""
     words = ["--recipe", "digits", "--order", "lsb", "--digits", str(args.digits), "--hard_fraction", "0"]
     return recipes.parse([*words, *args.flags.split()])
 
 
 def measure(kind, count, seed, args):
-    """What is found of one model: the characters of its rows, how many strings are wrong, the smallest margin."""
+    """Train a model; return the characters of its rows, the number of wrong strings, and the smallest margin."""
     settings = settings_of(args)
     lines = random_rows(1 + seed, args.digits, count) if kind == "random" else chosen_rows(args.digits, count)
-    # One shape for all, so that one program serves all.
+    # One shape for all models, so that only one program is compiled.
     batch = encoded(lines, TERMS * (args.digits + 1) - 1, max(args.random + args.chosen))
     wrong, margin = _proof.judge(_proof.learn(settings, seed, batch), settings)
     print(f"seed {seed}, {count} {kind} rows: {len(wrong)} wrong, smallest margin {margin:.2f}", file=sys.stderr)
@@ -148,7 +148,7 @@ def measure(kind, count, seed, args):
 
 
 def table(found):
-    """A row for each number of rows."""
+    """Return a row for each kind and number of rows."""
     rows = [["rows", "number", "characters", "seeds proven", "contexts wrong, median (most)", "smallest margins"]]
     for key, of in found.items():
         kind, count = key.split(" ")
@@ -160,12 +160,12 @@ def table(found):
 
 
 def numbers(found):
-    """{name: number} for a record."""
+    """Return {name: number} for a record."""
     return {f"{key.replace(' ', '_')}_proven": of["wrong"].count(0) for key, of in found.items()}
 
 
 def draw_figure(found, args):
-    """Rows against the share of seeds that are proven, and against contexts that are wrong."""
+    """Draw the seeds that are proven, and the contexts that are wrong, against the number of rows."""
     figure, panels = _study.canvas(2)
     for kind, colour in (("random", _study.COLOURS[2]), ("chosen", _study.COLOURS[4])):
         counts = sorted(getattr(args, kind))
@@ -188,7 +188,7 @@ def draw_figure(found, args):
 
 
 def run(args):
-    """Train and ask what is not yet, print the table and draw the figure."""
+    """Train and measure what is missing, print the table and draw the figure."""
     _study.check_sizes(args, "random", "chosen", "digits", "members")
     flags.require("chosen", max(args.chosen) <= CANDIDATES, args, f"at most {CANDIDATES} rows")
     study = _study.Study("fewest_rows", args)

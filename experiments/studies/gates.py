@@ -1,10 +1,10 @@
-"""What do the gates of an LSTM do? `python experiments/studies/gates.py FILE` learns a text, and draws them over it.
+"""What do the gates of an LSTM do? `python experiments/studies/gates.py FILE` trains one, and draws its gates.
 
     c_t = f c_{t-1} + i n,  h_t = o tanh(c_t)      f near 1 keeps what the cell holds, i near 1 lets something in, o
                                                    near 1 shows it
 
 FILE is a text, or a run of `apformer train --recipe text --architecture recurrent --cell lstm`. A run captures states
-and no gates, so these are computed again from the states.
+but no gates, so the gates are computed from the states.
 
     figures/gates.png   the gates of the units whose forget gate varies most, and the cell, one layer, the last member
     table.json          the mean of each gate over letters, blanks and line ends, of each layer: median of the members
@@ -29,7 +29,7 @@ from apformer.tasks.text import corpus
 
 GATES = {"forget": "Blues", "input": "Oranges", "output": "Greens"}
 KINDS = {"letters": str.isalnum, "blanks": " ".__eq__, "line ends": "\n".__eq__, "other signs": lambda c: True}
-UNITS = 24  # of a picture
+UNITS = 24  # in the picture
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Gates:
 
 
 def gates(params, tokens_T, cfg):
-    """[{"forget", "input", "output", "cell", "hidden": (T, D)}] of each layer."""
+    """Return [{"forget", "input", "output", "cell", "hidden": (T, D)}], an entry for each layer."""
     _, captured = recurrent.apply(params, tokens_T[None], cfg, capture=("residual",))
     streams = np.asarray(captured["residual"], np.float64)[:, 0]
     found = []
@@ -75,7 +75,7 @@ def gates(params, tokens_T, cfg):
 
 
 def means(found, text):
-    """{layer: {gate: {kind of character: mean}}} of one member."""
+    """Return {layer: {gate: {kind of character: mean}}} of one member."""
     kind_T = np.array([next(name for name, is_one in KINDS.items() if is_one(c)) for c in text])
     return {
         str(layer): {gate: {kind: of[gate][kind_T == kind].mean() for kind in {*kind_T}} for gate in GATES}
@@ -84,7 +84,7 @@ def means(found, text):
 
 
 def table(members):
-    """A row a layer and gate: the mean over each kind of character, median (least to greatest) of the members."""
+    """Return a row for each layer and gate: means by kind of character, as median (least to greatest) of members."""
     rows = [["layer", "gate", *KINDS]]
     for layer, of in members[0].items():
         for gate in of:
@@ -94,7 +94,7 @@ def table(members):
 
 
 def numbers(members):
-    """{name: number} for a record: the median of the members."""
+    """Return {name: number} for a record: medians of the members."""
     return {
         f"{gate}_{layer}_{kind.replace(' ', '_')}": float(np.median([member[layer][gate][kind] for member in members]))
         for layer, of in members[0].items()
@@ -104,7 +104,7 @@ def numbers(members):
 
 
 def draw_figure(of, text):
-    """The gates of some units, and the cell, over the characters of a text; a row a unit."""
+    """Draw the gates and the cell of some units over the characters of a text, a row for each unit."""
     unit_U = np.sort(np.argsort(-of["forget"].std(0))[:UNITS])
     figure = blank(2 + 0.11 * len(text), 9)
     for panel, (name, colours) in zip(figure.subplots(4, 1), (GATES | {"cell": "RdBu_r"}).items(), strict=True):
@@ -121,7 +121,7 @@ def draw_figure(of, text):
 
 
 def run(args):
-    """Read the text with every member, print the table and draw the figure."""
+    """Train or load the models, compute their gates on the text, print the table and draw the figure."""
     _study.check_sizes(args, "characters", "shown", "layer", "steps", "members")
     study = _study.Study("gates", args)
     if os.path.isdir(args.source):

@@ -1,21 +1,21 @@
 """Do models of progressions generalize? `python experiments/studies/generalization.py --position alibi,relative`.
 
-The flags are those of `apformer sweep`, of which this is one. Each member is then measured on suites of rows, each one
-step away from its training:
+The flags are those of `apformer sweep`, which trains the models. Each member is then measured on suites of rows, each
+one step away from its training:
 
 - in distribution       lines that training has not seen, cut to as many terms as training rows have
-- more terms            such lines, up to 10 times as long; what counts is the terms that training never reached
+- more terms            such lines, up to 10 times as long; only terms beyond the length of training count
 - unseen differences    beyond the largest of training, up to twice it, where three terms fit
-- negative differences  those of training, downwards
-- one more digit        the same generator, its terms one digit wider
+- negative differences  those of training, negated
+- one more digit        the same generator, with terms one digit wider
 
-All but the second are cut to the length of training. A suite is None where the generator, or the model, has no such
-rows. A suite has `--test_sequences` rows, by default 512. A member that is right on the first suite is then asked all
-contexts, where they are few enough, unless there is `--no_certify`.
+All but the second are cut to the length of training. A suite is None if the generator, or the model, has no such rows.
+A suite has `--test_sequences` rows, by default 512. All contexts of a member that is right on the first suite are then
+enumerated, if they are few enough, unless `--no_certify` is given.
 
     runs/<UTC time>-sweep/
-        suites.json     what was found of each member, beside sweep.json; the same flags go on with it
-        table.md        a row a combination, for a record table.json; figures/sweep.png has every member
+        suites.json     the results of each member, beside sweep.json; the same flags continue from it
+        table.md        a row for each combination, for a record table.json; figures/sweep.png has every member
 """
 
 import shlex
@@ -46,8 +46,8 @@ from apformer.tasks.progressions.proof import contexts
 from apformer.train import trained
 
 PROGRAM = "python experiments/studies/generalization.py"
-MOST_CONTEXTS = 2_000_000  # that are enumerated
-SEQUENCES = 512  # of a suite, where --test_sequences does not say
+MOST_CONTEXTS = 2_000_000  # more are not enumerated
+SEQUENCES = 512  # of a suite, without --test_sequences
 CAPTION = """\
 Excess: the validation loss above the Bayes floor, in nats. Predictable terms exactly right, free-running, in %: median
 over the seeds (worst to best, where they differ). Seconds are those of training and measuring all seeds."""
@@ -58,10 +58,10 @@ _draw = jax.jit(generator.draw, static_argnums=(1, 2, 3))
 class Suite(NamedTuple):
     """Rows to measure a model on."""
 
-    what: str  # for a reader
+    what: str  # description for the table
     rows: generator.Progressions
     digits: int
-    known: int = 0  # how many of a row's first terms do not count
+    known: int = 0  # number of first terms of a row that do not count
 
 
 def suites(settings: Settings, rows: dict[str, generator.Progressions] | None = None) -> dict[str, Suite | None]:
@@ -69,7 +69,7 @@ def suites(settings: Settings, rows: dict[str, generator.Progressions] | None = 
 
     Args:
         settings: Settings of a run.
-        rows: {split: Progressions} of a dataset file, whose test rows are then in distribution; else None.
+        rows: {split: Progressions} of a dataset file, whose test rows are in distribution; None for a generator.
     """
     cfg, count = settings.data, settings.options.test_sequences
     crop, least = min(settings.options.crop_terms, cfg.max_terms), max(3, cfg.min_terms)
@@ -104,7 +104,7 @@ def _rows(cfg: generator.Config, count: int, split: str | None = None) -> genera
 
 
 def _longer(cfg: generator.Config, crop: int, count: int) -> Suite | None:
-    """Return held-out rows of the most terms there are, up to 10 times the crop; None if all end with it."""
+    """Return held-out rows of as many terms as fit, up to 10 times the crop; None if none has more terms than it."""
     for terms in range(min(10 * crop, cfg.max_terms), crop, -1):
         size = (10**cfg.digits - 1) // (terms - 1)
         low, high = max(cfg.min_difference, -size), min(cfg.max_difference, size)
@@ -115,12 +115,12 @@ def _longer(cfg: generator.Config, crop: int, count: int) -> Suite | None:
 
 
 def measure(suite: Suite, params: dict, settings: Settings) -> dict | None:
-    """Return which share of the terms of a suite a model continues exactly.
+    """Return the share of the terms of a suite that a model continues exactly.
 
     Args:
         suite: Rows.
         params: Parameters of the model.
-        settings: Settings, whose model it is.
+        settings: Settings of the model.
 
     Returns:
         {"what", "terms", "teacher_forced", "free_running"}; None if no term is predictable.
@@ -132,15 +132,15 @@ def measure(suite: Suite, params: dict, settings: Settings) -> dict | None:
 
 
 def can_enumerate(settings: Settings) -> bool:
-    """Return whether the contexts of a model are finitely many, and few enough to ask them all."""
+    """Return whether the contexts of a model are finitely many, and few enough to enumerate."""
     data, cfg = asdict(settings.data), asdict(settings.model)
     return contexts.reach(cfg) is not None and 0 < contexts.count(data, cfg) <= MOST_CONTEXTS
 
 
 def certificate(params: dict, settings: Settings) -> dict:
-    """Return {"certified", "contexts", "errors", "smallest_margin"} of all contexts, where `can_enumerate`.
+    """Return {"certified", "contexts", "errors", "smallest_margin"} of all contexts; requires `can_enumerate`.
 
-    They are of the proof, after a screening that found no error; else of what that found.
+    They come from the proof if numpy computes the model and the screening found no error, else from the screening.
     """
     case, model = certification.case(settings, contexts, params), bind_run(settings, params)
     for tally in certification.screen(case, model):
@@ -186,7 +186,7 @@ def sweep(args: list[str]) -> None:
 
 
 def measured(path: Path, members: list[dict], certify: bool = False) -> list[dict]:
-    """Return the records of sweep.json, each with its suites; those that suites.json has not yet are measured.
+    """Return the records of sweep.json, each with its suites; measure those that are not in suites.json yet.
 
     Args:
         path: Directory of the sweep.
@@ -226,16 +226,16 @@ def measured(path: Path, members: list[dict], certify: bool = False) -> list[dic
 
 
 def _certified(shares: dict[str, dict | None], params: dict, settings: Settings) -> dict:
-    """Return {"certified"}, and more where all contexts were asked; None where they are too many."""
+    """Return {"certified": None} for too many contexts, False after a wrong term, else the facts of a certificate."""
     if not can_enumerate(settings):
         return {"certified": None}
-    # a wrong term says as much as all contexts would, and sooner
+    # one wrong term already excludes a certificate
     wrong = (shares["in distribution"] or {}).get("teacher_forced", 1) < 1
     return {"certified": False} if wrong else certificate(params, settings)
 
 
 def table(members: list[dict], command: str) -> str:
-    """Return the table of the suites, with what each suite is."""
+    """Return the table of the suites, and a note on each suite."""
     names = next((record["suites"] for record in members if not record["failed"]), {})
 
     def cells(records: list[dict]) -> dict[str, str]:

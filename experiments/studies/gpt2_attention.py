@@ -1,8 +1,8 @@
 """What do the heads of a GPT-2 read? `python experiments/studies/gpt2_attention.py FOLDER "some text"` draws them all.
 
 FOLDER holds config.json, model.safetensors and tokenizer.json, as `hf download gpt2` leaves them, or as `apformer
-export` writes them. The table has the share of its weight that each head gives to the first token, to the token before
-and to the token itself, and the number of tokens that it reads, exp(entropy); means over the tokens after the first.
+export` writes them. The table has, for each head, the share of its attention on the first token, on the token before
+and on the token itself, and the number of tokens that it reads, exp(entropy); means over the tokens after the first.
 
     figures/gpt2_attention.png   all heads; of more than 64, the mean of each layer
     figures/layer_N.png          the heads of each layer
@@ -28,7 +28,7 @@ TEXT = "When Mary and John went to the store, John gave a bottle of milk to Mary
 
 @dataclass(frozen=True)
 class Gpt2Attention:
-    """Draw and measure what every head of a GPT-2 folder reads."""
+    """Draw and measure the attention of every head of a GPT-2 folder."""
 
     folder: Positional[FilePath]
     """GPT-2 folder, with its tokenizer."""
@@ -39,7 +39,7 @@ class Gpt2Attention:
 
 
 def read(folder, text):
-    """(weights_LHTT of a text, the text of each token)."""
+    """Return (weights_LHTT of a text, the text of each token)."""
     (cfg, params), tokenizer = gpt2.load(folder), pretrained.load(folder)
     tokens_T = tokenizer.encode(text)
     flags.require("text", 2 <= len(tokens_T) <= cfg.max_len, Gpt2Attention(folder, text), f"2 to {cfg.max_len} tokens")
@@ -49,7 +49,7 @@ def read(folder, text):
 
 
 def shares(weights_LHTT):
-    """{what: (L, H)}: shares of weight, and how many tokens are read, means over the tokens after the first."""
+    """Return {quantity: (L, H)}: shares of weight, and number of tokens read; means over the tokens after the first."""
     plogp_LHTT = weights_LHTT * np.log(np.maximum(weights_LHTT, 1e-30))
     return {
         "first": weights_LHTT[:, :, 1:, 0].mean(-1),
@@ -60,7 +60,7 @@ def shares(weights_LHTT):
 
 
 def table(found):
-    """A row a head."""
+    """Return a row for each head."""
     rows = [["layer", "head", "first token, %", "token before, %", "itself, %", "tokens read"]]
     for (layer, head), tokens in np.ndenumerate(found["tokens"]):
         cells = (f"{100 * found[name][layer, head]:.1f}" for name in ("first", "before", "itself"))

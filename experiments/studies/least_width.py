@@ -10,7 +10,7 @@ W = 3    a place between two others, whose lower one has no carry into it
 W = 4    all strings that any width has
 
 The proof asks a few more: those of terms that do not fit. No row has them, however wide.
-What a row lacks, a model can only have right because it is built so. Of W = 1 that would be carrying itself.
+On strings that no row holds, only its architecture can make a model right. For W = 1 that includes carrying itself.
 """
 
 import sys
@@ -26,7 +26,7 @@ from apformer.machine import process
 from apformer.report import progress
 from apformer.runs import recipes
 
-MOST_SEEN = 3  # digits, for which all rows are made
+MOST_SEEN = 3  # digits for which all rows are enumerated
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class LeastWidth:
 
 
 def seen(width):
-    """The codes of all strings that rows of four terms of `width` digits hold where a term is to be predicted."""
+    """Return the codes of all strings at predicted places in rows of four terms of `width` digits."""
     P, most, found = width + 1, 10**width, []
     y, x = (a.ravel() for a in np.meshgrid(np.arange(most), np.arange(most), indexing="ij"))
     terms = np.stack([y, x, 2 * x - y, 3 * x - 2 * y])
@@ -67,7 +67,7 @@ def _code(strings):
 
 
 def coverage(width, settings):
-    """(How many strings the proof asks, how many of them rows of at most `width` digits hold), of each kind."""
+    """Return [strings of the proof, those of them that rows of at most `width` digits hold] for each kind."""
     asked = np.unique(_proof.strings(settings)[0])
     there = np.isin(asked, np.concatenate([seen(w) for w in range(1, width + 1)]))
     kind = _proof.kinds(asked)
@@ -75,20 +75,20 @@ def coverage(width, settings):
 
 
 def settings_of(width, args):
-    """The settings of all models of a width but their seeds."""
+    """Return the settings that all models of a width share."""
     words = ["--recipe", "digits", "--order", "lsb", "--digits", str(width), "--steps", str(args.steps)]
     return recipes.parse([*words, *args.flags.split()])
 
 
 def measure(settings, seed):
-    """What numpy says of a model in exact arithmetic: strings wrong of each kind, the smallest margin."""
+    """Train a model; return its wrong strings of each kind and its smallest margin, by numpy in exact arithmetic."""
     wrong, margin = _proof.judge(_proof.learn(settings, seed), settings)
     print(f"{settings.data.digits} digits, seed {seed}: {len(wrong)} wrong, margin {margin:.2f}", file=sys.stderr)
     return {"wrong": np.bincount(_proof.kinds(wrong), minlength=len(_proof.KINDS)).tolist(), "margin": margin}
 
 
 def table(found):
-    """A row a width: seeds proven, what rows hold of what is asked, and what is wrong."""
+    """Return a row for each width: seeds proven, strings of the proof that rows hold, and wrong strings."""
     rows = [["digits in training", "seeds proven", "strings in rows, of those asked: " + ", ".join(_proof.KINDS)]]
     rows[0] += ["wrong of each kind, median", "smallest margins"]
     for width, of in found.items():
@@ -102,7 +102,7 @@ def table(found):
 
 
 def numbers(found):
-    """{name: number} for a record."""
+    """Return {name: number} for a record."""
     kept = {}
     for width, of in found.items():
         proven = [member for member in of["members"] if not sum(member["wrong"])]
@@ -114,7 +114,7 @@ def numbers(found):
 
 
 def draw_figure(found, args):
-    """Strings that are wrong, by width and kind, a dot a seed; and how many strings rows do not hold."""
+    """Draw the wrong strings by width and kind, a dot for each seed, and the number of strings that no row holds."""
     figure, panels = _study.canvas(len(_proof.KINDS), height=3.4)
     for k, (panel, kind) in enumerate(zip(panels, _proof.KINDS, strict=True)):
         for at, of in enumerate(found.values()):
@@ -132,7 +132,7 @@ def draw_figure(found, args):
 
 
 def run(args):
-    """Train and judge what is not yet, print the table and draw the figure."""
+    """Train and measure what is missing, print the table and draw the figure."""
     _study.check_sizes(args, "digits", "members", "steps")
     study = _study.Study("least_width", args)
     process.keep_programs()

@@ -1,8 +1,8 @@
-"""Terms of 100,000 digits, written digit by digit: `python experiments/studies/long_terms.py RUN`.
+"""Write terms of 100,000 digits, digit by digit: `python experiments/studies/long_terms.py RUN`.
 
 It needs the laboratory: `pip install -e experiments/lab`. A run that is proven for every number of digits is right
-there in exact arithmetic. This measures that it is so on this machine, free-running, each digit after digits of its
-own, and in how much time and memory.
+in exact arithmetic. This tests it on this machine, free-running (each digit follows the model's own digits), and
+measures time and memory.
 
 random    digits of the difference and of the first term are random
 carry     the third term is 10...0, after 09...9: a carry runs from the lowest place to the highest
@@ -31,7 +31,7 @@ KINDS = ("random", "carry", "borrow", "runs")
 
 @dataclass(frozen=True)
 class LongTerms:
-    """Continue terms of very many digits with a trained run, free-running, and count what is wrong."""
+    """Continue terms of very many digits with a trained run, free-running, and count the wrong characters."""
 
     run: Positional[str | None] = None
     """Run directory, of --recipe digits of the laboratory (apformer_lab). The default is the latest run."""
@@ -46,7 +46,7 @@ class LongTerms:
 
 
 def progression(kind: str, digits: int, terms: int) -> tuple[int, int]:
-    """Return first term and difference, the same at every call, of a progression whose `terms` further terms fit."""
+    """Return (first term, difference) of a progression whose `terms` further terms fit, the same at every call."""
     rng, most = random.Random(digits), 10**digits
     if kind == "random":
         return rng.randrange(most // 2), rng.randrange(most // (2 * (terms + 2)))
@@ -63,12 +63,12 @@ def progression(kind: str, digits: int, terms: int) -> tuple[int, int]:
 
 
 def render(numbers: list[int], digits: int, order: str) -> str:
-    """Return the text of numbers as terms of so many digits, in the order of the recipe: msb or lsb."""
+    """Return the text of numbers as terms of `digits` digits, in the order msb or lsb."""
     return " ".join(f"{number:0{digits}}"[:: -1 if order == "lsb" else 1] for number in numbers)
 
 
 def measure(loaded: Run, kind: str, args: LongTerms, digits: int) -> dict:
-    """Return what one progression comes to: characters written, how many are wrong, seconds of processor time."""
+    """Continue one progression; return the characters written, the wrong ones, and the seconds of processor time."""
     first, difference = progression(kind, digits, args.terms)
     numbers = [first + n * difference for n in range(2 + args.terms)]
     given, expected = (render(part, digits, loaded.settings.data.order) for part in (numbers[:2], numbers[2:]))
@@ -80,7 +80,7 @@ def measure(loaded: Run, kind: str, args: LongTerms, digits: int) -> dict:
 
 
 def table(found):
-    """A row for each width and kind."""
+    """Return a row for each width and kind."""
     rows = [["digits", "terms", "characters written", "wrong", "seconds of processor time"]]
     for key, of in found.items():
         digits, kind = key.split(" ")
@@ -89,7 +89,7 @@ def table(found):
 
 
 def draw_figure(found):
-    """Time for each character, by the digits of a term."""
+    """Draw the time for each character against the digits of a term."""
     figure, (panel,) = _study.canvas(1)
     for kind, colour in zip(KINDS, _study.COLOURS[1:], strict=True):
         of = {int(key.split(" ")[0]): at for key, at in found.items() if key.endswith(kind)}
@@ -106,7 +106,7 @@ def draw_figure(found):
 
 
 def run(args):
-    """Measure what is not yet, print the table and draw the figure."""
+    """Measure what is missing, print the table and draw the figure."""
     _study.check_sizes(args, "terms")
     flags.require("digits", args.digits and min(args.digits) >= 2, args, "numbers of at least 2")
     loaded = runs.load(args.run, args.member)

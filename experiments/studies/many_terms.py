@@ -1,11 +1,11 @@
-"""Many terms of many digits: `python experiments/studies/many_terms.py RUN ...`.
+"""Test runs on many terms of many digits: `python experiments/studies/many_terms.py RUN ...`.
 
-It needs the laboratory: `pip install -e experiments/lab`. A row has four terms, of which the last two are asked for:
+It needs the laboratory: `pip install -e experiments/lab`. A row has four terms, of which the last two are predicted:
 random rows, and rows with a run of places that pass on what is carried into them (apformer_lab/rows.py). One pass reads
-the whole row, teacher-forced. If the likeliest character is the true one at every place, a model that writes freely
-writes the same row: it begins alike, and each next character then follows the true ones. If not, it goes wrong at the
-first such place. So a row is right in one way if and only if it is in the other. Some rows are written freely too,
-since rounding might differ.
+the whole row, teacher-forced. If the likeliest character is the true one at every place, greedy decoding writes the
+same row, since each of its characters then follows true ones. If not, it goes wrong at the first such place. So a row
+is right teacher-forced if and only if it is right free-running. Some rows are written freely too, since rounding might
+differ.
 
 A pass takes time in proportion to the length of a row if the model reads few keys (apformer_lab/sparse.py).
 """
@@ -35,12 +35,12 @@ from apformer.report import progress
 from apformer.runs.restore import Run
 
 ASKED = TERMS - 2
-TOKENS = 32_768  # of a pass
+TOKENS = 32_768  # in a pass
 
 
 @dataclass(frozen=True)
 class ManyTerms:
-    """Ask trained runs for many terms of many digits, and count what is wrong."""
+    """Test trained runs on many terms of many digits, and count the wrong ones."""
 
     run: Positional[tuple[str, ...]]
     """Run directories, of --recipe digits of the laboratory."""
@@ -55,7 +55,7 @@ class ManyTerms:
 
 
 def drawn(kind: str, digits: int, count: int, form: rows.Format) -> Iterator[jax.Array]:
-    """Yield tokens of that many rows of a kind, the same at every call, as batches (B, T) of one size."""
+    """Yield the tokens of `count` rows of a kind, the same at every call, in batches (B, T)."""
     size = min(count, max(1, TOKENS // (TERMS * (digits + 1))))
     for number in range(-(-count // size)):
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(1), digits), number)
@@ -65,7 +65,7 @@ def drawn(kind: str, digits: int, count: int, form: rows.Format) -> Iterator[jax
 
 @partial(jax.jit, static_argnames="given")
 def read(model: Model, tokens_BT: jax.Array, given: int) -> jax.Array:
-    """Return the margin of each character after the `given` first ones, teacher-forced: above 0 where it is right."""
+    """Return the margin of each character after the first `given`, teacher-forced: above 0 where it is right."""
     B, T = tokens_BT.shape
     logits_BTV, _ = model.extend(tokens_BT[:, :-1], model.init_cache(B, T))
     return check.margins(logits_BTV[:, given - 1 :].astype(jnp.float32), tokens_BT[:, given:])
@@ -73,14 +73,14 @@ def read(model: Model, tokens_BT: jax.Array, given: int) -> jax.Array:
 
 @partial(jax.jit, static_argnames="given")
 def write(model: Model, tokens_BT: jax.Array, given: int) -> jax.Array:
-    """Return which characters after the `given` first ones are right, each after characters of the model's own."""
+    """Return which characters after the first `given` are right, free-running."""
     B, T = tokens_BT.shape
     cache, lengths_B = model.init_cache(B, T), jnp.full(B, given, jnp.int32)
     return generate(model.extend, cache, tokens_BT[:, :given], lengths_B, T - given) == tokens_BT[:, given:]
 
 
 def measure(loaded: Run, kind: str, digits: int, args: ManyTerms, tell: Callable) -> dict:
-    """Return what rows of a kind come to: terms, what is wrong, the smallest margin, rows written, processor time."""
+    """Return the number of terms and of rows written, those that are wrong, the smallest margin, and processor time."""
     form, begun = loaded.settings.data.form, time.process_time()
     given = form.given(digits)
     found = {"terms": 0, "wrong": 0, "margin": np.inf, "written": 0, "written_wrong": 0}
@@ -99,7 +99,7 @@ def measure(loaded: Run, kind: str, digits: int, args: ManyTerms, tell: Callable
 
 
 def table(found):
-    """A row for each run, number of digits and kind."""
+    """Return a row for each run, number of digits and kind."""
     head = ("run", "digits", "rows", "terms", "wrong", "rows written freely", "wrong", "smallest margin")
     lines = [[*head, "seconds of processor time"]]
     for key, of in found.items():
@@ -110,7 +110,7 @@ def table(found):
 
 
 def draw_figure(found):
-    """The smallest margin of any character, by digits and kind, a point a run."""
+    """Draw the smallest margin of any character, by digits and kind, a point for each run."""
     figure, (panel,) = _study.canvas(1)
     keys = [key.rsplit(" ", 2) for key in found]
     places = list(dict.fromkeys((digits, kind) for _, digits, kind in keys))
@@ -125,7 +125,7 @@ def draw_figure(found):
 
 
 def run(args):
-    """Measure what is not yet, print the table and draw the figure."""
+    """Measure what is missing, print the table and draw the figure."""
     _study.check_sizes(args, "digits", "terms")
     names = [Path(path).name for path in args.run]
     flags.require("run", names and len({*names}) == len(names), args, "run directories, each of another name")

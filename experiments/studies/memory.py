@@ -1,17 +1,17 @@
-"""Does an LSTM forget? `python experiments/studies/memory.py`: RNN, GRU, LSTM and attention, as many weights in each.
+"""Does an LSTM forget? `python experiments/studies/memory.py`: RNN, GRU, LSTM and attention of the same size.
 
-    recall   d  x x x ... x  ask  ->  d               one digit, asked for after n tokens that are none of its business
+    recall   d  x x x ... x  ask  ->  d               one digit, n + 1 tokens back
     copy     d1 d2 ... dn    ask  ->  d1 d2 ... dn    n digits, each of them n + 1 tokens back
 
-A recurrent network has one state for all that it has read. Recall asks how long the state holds one digit, copy how
-many digits it holds; attention keeps every token, and looks it up. The digits in between are random, too, so that a
+A recurrent network has one state for all that it has read. Recall tests how long the state holds one digit, copy how
+many digits it holds. Attention keeps every token, and looks it up. The digits in between are random, too, so that a
 network has to choose what it writes into its state (Hochreiter and Schmidhuber 1997).
 
-A recurrent network goes from the shortest distance to the longest, and begins each with what it learned at the one
-before: a gate that has learned to stay open has then only to stay open for longer. Attention has learned where to look,
-which is another place at every distance, so it begins anew. A model is trained at a distance until all seeds have what
-`--enough` says, at most for `--steps`. Once no seed has 1.5 times what chance gives, it is trained no more, and longer
-distances are only measured.
+A recurrent network is trained from the shortest distance to the longest, each time from the parameters of the distance
+before: a gate that has learned to stay open only has to stay open for longer. Attention learns where to look, which is
+another place at every distance, so it starts from new parameters. Training at a distance ends when all seeds reach
+`--enough`, or after `--steps`. Once no seed reaches 1.5 times chance, training ends, and longer distances are only
+measured.
 """
 
 import sys
@@ -28,9 +28,9 @@ from apformer.files import FilePath
 from apformer.report import progress
 from apformer.tasks.batch import Batch
 
-DIGITS = ASK = 10  # the token after the ten digits
+DIGITS = ASK = 10  # ten digits, and the token after them
 CHANCE = 1 / DIGITS
-MEASURED = 64  # rows, of every seed and distance
+MEASURED = 64  # rows for each seed and distance
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Memory:
     """Train RNN, GRU, LSTM and attention to recall and to copy over growing distances."""
 
     distances: tuple[int, ...] = (4, 8, 16, 32, 64, 128, 256, 512)
-    """Tokens between what is asked and its answer, from the least to the most."""
+    """Tokens between a digit and its copy, from the least to the most."""
     d_model: int = 32
     """Width of the LSTM and of attention. RNN and GRU are wider, for as many weights."""
     steps: int = 400
@@ -60,13 +60,13 @@ class Memory:
 
 
 def copy(key, rows, n):
-    """n random digits, a token that asks, and the digits again."""
+    """Draw rows of n random digits, ASK, and the digits again."""
     digits_BT = _digits(key, rows, n)
     return _batch(digits_BT, digits_BT)
 
 
 def recall(key, rows, n):
-    """n random digits, a token that asks, and the first of the digits again."""
+    """Draw rows of n random digits, ASK, and the first digit again."""
     digits_BT = _digits(key, rows, n)
     return _batch(digits_BT, digits_BT[:, :1])
 
@@ -87,7 +87,7 @@ MODELS = ("RNN", "GRU", "LSTM", "attention")
 
 
 def architecture(name, args):
-    """(module, Config): 8 d^2 weights beside embedding and head, where a square of an LSTM is d^2."""
+    """Return (module, Config) with 8 d_model^2 weights besides embedding and head."""
     d = args.d_model
     if name == "attention":  # queries, keys, values, output: 4 d^2; feed-forward of width 2 d: 4 d^2
         return model, model.Config(
@@ -103,16 +103,16 @@ def architecture(name, args):
 
 
 def right(logits_BTV, batch):
-    """{"exact": share of the digits asked for that are right}."""
+    """Return {"exact": share of the digits asked for that are right}."""
     right_BT = logits_BTV.argmax(-1) == batch.tokens_BT[:, 1:]
     weights_BT = batch.weights_BT[:, 1:]
     return {"exact": jnp.where(right_BT, weights_BT, 0.0).sum() / weights_BT.sum()}
 
 
 def learn(name, task, args, tick):
-    """[{"steps": trained at this distance, "exact": [of each seed, on fresh rows]}] of each distance, in their order.
+    """Train at one distance after the other; return [{"steps": trained there, "exact": [of each seed, on fresh rows]}].
 
-    tick(sentence) is called with every chunk of steps.
+    tick(sentence) is called after every chunk of steps.
     """
     module, cfg = architecture(name, args)
     rule = optimizer.Config(learning_rate=args.learning_rate, warmup_steps=10)
@@ -148,13 +148,13 @@ def learn(name, task, args, tick):
 
 
 def measure(params, draw, apply, cfg):
-    """The share of right digits in rows that are the same for every seed."""
+    """Return the share of right digits in rows that are the same for every seed."""
     batch = draw(jax.random.key(2**31 - 1), MEASURED)
     return right(apply(params, batch.tokens_BT[:, :-1], cfg), batch)["exact"]
 
 
 def table(found, args):
-    """Of each model and distance the share of right digits, and the steps it was trained there."""
+    """Return a row for each task and model: share of right digits, and steps trained, at each distance."""
     rows = [["task", "model", *(f"{n} back" for n in args.distances)]]
     for task in TASKS:
         for name in MODELS:
@@ -164,7 +164,7 @@ def table(found, args):
 
 
 def numbers(found, args):
-    """{name: number} for a record: the medians, and the last distance at which the median seed has 99 %."""
+    """Return {name: number} for a record: medians, and the longest distance at which the median seed has 99 %."""
     kept = {}
     for key, stages in found.items():
         medians = {n: float(np.median(at["exact"])) for n, at in zip(args.distances, stages, strict=True)}
@@ -176,7 +176,7 @@ def numbers(found, args):
 
 
 def draw_figure(found, args):
-    """Both tasks side by side: the median of the seeds of each model in a band from least to greatest."""
+    """Draw both tasks side by side: the median seed of each model, in a band from least to greatest."""
     figure, panels = _study.canvas(2)
     titles = {"recall": "recall: one digit, n random digits later", "copy": "copy: n digits, each n + 1 tokens later"}
     for panel, task in zip(panels, TASKS, strict=True):
@@ -193,7 +193,7 @@ def draw_figure(found, args):
 
 
 def run(args):
-    """Train and measure what is not yet, print the table and draw the figure."""
+    """Train and measure what is missing, print the table and draw the figure."""
     _study.check_sizes(args, "distances", "d_model", "steps", "chunk", "batch_size", "members")
     flags.require("distances", list(args.distances) == sorted({*args.distances}), args, "each once, the least first")
     flags.require("chunk", args.steps % args.chunk == 0, args, f"a divisor of --steps {args.steps}")

@@ -1,8 +1,8 @@
 """RNN, GRU, LSTM or attention? `python experiments/studies/one_text.py FILE` trains all four on one text.
 
-All have about as many weights, and see as many characters. Beside the bits per character of the validation part stand
-what each costs: the time of training, the memory of a training step, and what a model keeps of a text while it writes.
-A recurrent network keeps one state however long the text is, attention keys and values of every character.
+All have about the same number of weights, and see the same number of characters. Measured are the bits per character of
+the validation part, the time of training, the memory of a training step, and the memory of the cache while a model
+writes. A recurrent network keeps one state however long the text is, attention keys and values of every character.
 """
 
 import sys
@@ -21,14 +21,14 @@ from apformer.runs.fit import abstract_state
 from apformer.runs.restore import load_rows, load_settings
 from apformer.settings import architecture_of
 
-MODELS = {  # width and depth of nearly as many weights
+MODELS = {  # width and depth that give nearly the same number of weights
     "RNN": {"architecture": "recurrent", "cell": "rnn", "d_model": 420, "n_layers": 1},
     "GRU": {"architecture": "recurrent", "cell": "gru", "d_model": 250, "n_layers": 1},
     "LSTM": {"architecture": "recurrent", "cell": "lstm", "d_model": 218, "n_layers": 1},
     "attention": {"architecture": "model", "d_model": 128, "n_layers": 2},
 }
 COLOURS = dict(zip(MODELS, _study.COLOURS[1:], strict=True))
-LONG = 1024  # characters of a text that a model goes on from
+LONG = 1024  # characters in the cache that is measured
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class OneText:
 
 
 def memory(settings, rows):
-    """Bytes that a training step of one model holds beside its state, and that a text of LONG characters takes."""
+    """Return the bytes of a training step beside its state ("step"), and of the cache of LONG characters ("kept")."""
     task, one = tasks.load(settings.task), replace(settings, training=replace(settings.training, members=1))
     step = training.make_train_step(task.make_loss(one), task.make_optimizer(one))
     batch = jax.eval_shape(lambda key: task.sample(key, one, task.train_rows(rows)), jax.random.key(0))
@@ -65,7 +65,7 @@ def memory(settings, rows):
 
 
 def learn(study, name, args):
-    """Bits per character of each seed, seconds of training of one, weights, and bytes."""
+    """Train a model; return bits per character of each seed, seconds of training of one, weights, and bytes."""
     same = {flag: getattr(args, flag) for flag in ("text", "context", "steps", "batch_size", "members", "seed")}
     path, members = _study.train(study, name, recipe="text", tokenizer="characters", **MODELS[name], **same)
     run = path / members[0]["folder"]
@@ -75,7 +75,7 @@ def learn(study, name, args):
 
 
 def table(found, args):
-    """A row a model."""
+    """Return a row for each model."""
     head = ["model", "weights", "bits per character", "seconds of training", "MB of a training step"]
     rows = [[*head, f"kB kept of {LONG:,} characters"]]
     for name, of in found.items():
@@ -85,7 +85,7 @@ def table(found, args):
 
 
 def numbers(found):
-    """{name: number} for a record."""
+    """Return {name: number} for a record."""
     kept = {}
     for name, of in found.items():
         kept |= {f"{name.lower()}_{key}": of[key] for key in ("weights", "seconds", "step", "kept")}
@@ -96,7 +96,7 @@ def numbers(found):
 
 
 def draw_figure(found):
-    """Bits per character, time and memory."""
+    """Draw bits per character, time and memory."""
     figure, panels = _study.canvas(2, rows=2, height=2.6)
     titles = {
         "bits": "bits per character of unseen text (line: least to greatest seed)",
@@ -116,7 +116,7 @@ def draw_figure(found):
 
 
 def run(args):
-    """Train and measure what is not yet, print the table and draw the figure."""
+    """Train and measure what is missing, print the table and draw the figure."""
     _study.check_sizes(args, "context", "steps", "batch_size", "members")
     flags.require("steps", args.steps % 50 == 0, args, "a multiple of 50")
     study = _study.Study("one_text", args)

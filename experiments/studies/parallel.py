@@ -4,12 +4,12 @@
     attention   softmax(Q K^T) V                all tokens at once; n^2 scores, and a new token reads n keys
 
 Vaswani et al. 2017, table 1: sequential operations O(n) against O(1), work per layer O(n d^2) against O(n^2 d). Where
-the two cross depends on the machine: the more it can do at once, the longer a recurrent network waits for itself.
+the two cross depends on the machine: the more it can do at once, the longer the rows for which attention is faster.
 
-All models have as many weights in their layers, 24 d_model^2: two blocks of attention, three layers of an LSTM, four of
-a GRU. Measured are a training step (loss, gradient, AdamW) of `--batch_size` rows, and one new token of one row after
-about n others. The models take turns, and the least time of each counts. On a busy machine the wall clock counts other
-programs, too. The time of the processor, in brackets in the table, does not, but does not show what ran side by side.
+All models have 24 d_model^2 weights in their layers: two blocks of attention, three layers of an LSTM, four of a GRU.
+Measured are a training step (loss, gradient, AdamW) of `--batch_size` rows, and one new token of one row after about n
+others. The models are timed in turns, and the least time of each counts. On a busy machine, wall-clock time includes
+other programs. Processor time, in brackets in the table, does not, but it hides what runs in parallel.
 """
 
 import itertools
@@ -53,7 +53,7 @@ class Parallel:
 
 
 def architecture(name, d, longest):
-    """(module, Config) with 24 d^2 weights in its layers."""
+    """Return (module, Config) with 24 d^2 weights in its layers."""
     if name == "attention":
         cfg = model.Config(VOCABULARY, d, 4, 2, max_len=longest, output_projection=True, final_norm=True)
         return model, cfg
@@ -61,7 +61,7 @@ def architecture(name, d, longest):
 
 
 def work(name, n, args):
-    """{kind of work: function without arguments that does it once, and waits for its end}, compiled and tried."""
+    """Return {kind of work: function that does it once, and waits for its end}, compiled and run once."""
     module, cfg = architecture(name, args.d_model, max(args.lengths) + args.tokens)
     params = jax.jit(partial(module.init, cfg=cfg))(jax.random.key(0))
     tokens_BT = jax.random.randint(jax.random.key(1), (args.batch_size, n + 1), 0, VOCABULARY, jnp.int32)
@@ -98,14 +98,14 @@ def work(name, n, args):
 
 
 def timed(do):
-    """(seconds of the wall, seconds of the processor) that a piece of work took."""
+    """Call a function; return its seconds of wall-clock time and of processor time."""
     wall, processor = time.perf_counter(), time.process_time()
     do()
     return time.perf_counter() - wall, time.process_time() - processor
 
 
 def measure(n, args, tick):
-    """{kind of work: {model: [least seconds of the wall, of the processor]}} for rows of n tokens."""
+    """Return {kind of work: {model: [least wall-clock seconds, least processor seconds]}} for rows of n tokens."""
     doing = {}
     for name in MODELS:
         doing[name] = work(name, n, args)
@@ -119,9 +119,9 @@ def measure(n, args, tick):
 
 
 def crossings(lengths, ratios):
-    """The lengths at which attention becomes slower than another model, or faster; straight lines between logarithms.
+    """Return [(length, "slower" or "faster")], where attention becomes slower or faster than another model.
 
-    ratios: seconds of attention by seconds of the other at each length. [(length, "slower" or "faster")].
+    ratios: seconds of attention divided by those of the other, at each length; interpolated linearly in logarithms.
     """
     x, y, found = np.log2(lengths), np.log2(ratios), []
     for k in range(len(x) - 1):
@@ -132,13 +132,13 @@ def crossings(lengths, ratios):
 
 
 def ratios(found, args, kind, other, clock=0):
-    """Seconds of attention by those of another model, at each length; clock: 0 the wall, 1 the processor."""
+    """Return seconds of attention divided by those of another model, at each length; clock: 0 wall, 1 processor."""
     times = [found[str(n)][kind] for n in args.lengths]
     return [at["attention"][clock] / max(at[other][clock], 1e-9) for at in times]
 
 
 def table(found, args):
-    """Milliseconds by the wall and, in brackets, by the processor; the last columns are ratios of the wall."""
+    """Return milliseconds of wall-clock and, in brackets, processor time; the last columns are wall-clock ratios."""
     head = ["work", "tokens", *(f"{name}, ms" for name in MODELS), "attention / LSTM", "attention / GRU"]
     rows = [head]
     for kind, what in WORK.items():
@@ -151,7 +151,7 @@ def table(found, args):
 
 
 def numbers(found, args):
-    """{name: number} for a record: ratios, and the lengths at which they cross 1."""
+    """Return {name: number} for a record: ratios, and the lengths at which they last cross 1."""
     kept = {}
     for kind in WORK:
         for other in ("LSTM", "GRU"):
@@ -165,7 +165,7 @@ def numbers(found, args):
 
 
 def draw_figure(found, args):
-    """Times and, below, ratios to attention; the last crossings are marked."""
+    """Draw times above, and ratios of attention to the others below, with the last crossings."""
     from matplotlib.ticker import LogLocator
 
     figure, panels = _study.canvas(2, rows=2, height=3.2)
@@ -193,7 +193,7 @@ def draw_figure(found, args):
 
 
 def run(args):
-    """Measure what is not yet, print the table and draw the figure."""
+    """Measure what is missing, print the table and draw the figure."""
     _study.check_sizes(args, "lengths", "d_model", "batch_size", "tokens", "turns")
     flags.require("d_model", args.d_model % 4 == 0, args, "a multiple of 4, the number of heads")
     flags.require("lengths", list(args.lengths) == sorted({*args.lengths}), args, "each once, the least first")

@@ -1,10 +1,10 @@
-"""What is each part worth? `python experiments/studies/parts.py`: the home task without one part after the other.
+"""What is each part worth? `python experiments/studies/parts.py` trains without one part at a time.
 
 Each row is the default recipe with one thing changed, trained from the same seeds: no feed-forward, no residual
 connection, no norm, no positions, RMSNorm for LayerNorm, dropout on the attention weights or on the outputs of
 sub-layers. It differs from an ablation (`apformer report`), which switches a part off in a model that learned with it.
 
-The learning rate is that of the whole model. A part that only lets a model train at this rate looks as dear here as one
+The learning rate is that of the whole model. A part that is only needed to train at this rate looks as important as one
 without which the task cannot be learned.
 """
 
@@ -20,7 +20,7 @@ from apformer.commands import sweep
 from apformer.errors import NON_FINITE, UserError
 from apformer.files import FilePath
 
-PARTS = {  # what is changed: the flags of `apformer train` that change it
+PARTS = {  # {change: value of --norm, and further flags of `apformer train`}
     "whole model": "layer",
     "RMSNorm for LayerNorm": "rms",
     "no norm": "none --no_final_norm",
@@ -35,7 +35,7 @@ SUITES = {"in distribution": "held-out lines", "more terms": "more terms than in
 
 @dataclass(frozen=True)
 class Parts:
-    """Train the home task without one part after the other, and compare exact match."""
+    """Train the default recipe without one part at a time, and compare exact match."""
 
     steps: int = 600
     """Optimizer steps of each model; a multiple of 50."""
@@ -54,7 +54,7 @@ class Parts:
 
 
 def words(args, path):
-    """The flags of a sweep over all parts."""
+    """Return the flags of a sweep over all parts."""
     same = ("steps", "digits", "d_model", "members", "seed", "test_sequences")
     fixed = [word for name in same for word in (f"--{name}", str(getattr(args, name)))]
     return [
@@ -72,7 +72,7 @@ def words(args, path):
 
 
 def table(records):
-    """A row a part: terms exactly right, free-running, in percent, median (least to greatest) of the seeds."""
+    """Return a row for each part: % of terms exactly right, free-running, as median (least to greatest) of seeds."""
     rows = [["model", "weights", *SUITES.values(), "seeds whose loss was not finite"]]
     for name in PARTS:
         trained = [record for record in records[name] if not record["failed"]]
@@ -83,12 +83,12 @@ def table(records):
 
 
 def shares(records, suite):
-    """The share of terms exactly right, free-running, of each record."""
+    """Return the share of terms exactly right, free-running, of each record."""
     return [record["suites"][suite]["free_running"] for record in records]
 
 
 def numbers(records):
-    """{name: number} for a record: the least, median and greatest share of each part."""
+    """Return {name: number} for a record: the least, median and greatest share of each part."""
     kept = {}
     for name, of in records.items():
         found = sorted(shares([record for record in of if not record["failed"]], "in distribution"))
@@ -100,7 +100,7 @@ def numbers(records):
 
 
 def draw_figure(path, records):
-    """How each is learned, and every seed on both suites."""
+    """Draw the learning curve of each part, and every seed on both suites."""
     rows = []
     for name, of in records.items():
         for _, exact in sweep.curves(path, of, "exact"):
@@ -111,7 +111,7 @@ def draw_figure(path, records):
 
 
 def run(args):
-    """Train and measure what is not yet, print the table and draw the figure."""
+    """Train and measure what is missing, print the table and draw the figure."""
     _study.check_sizes(args, "steps", "digits", "d_model", "members", "test_sequences")
     study = _study.Study("parts", args)
     try:

@@ -1,12 +1,12 @@
 """Words, characters or byte pairs? `python experiments/studies/tokens.py FILE` cuts one text in three ways.
 
-    characters   one token a character
+    characters   one token for each character
     byte pairs   the commonest sequences of bytes, `--vocab_size` of them
     words        a word with the blank before it, or any other character; rare words are one token, "unknown"
 
-The same model learns each, from rows of as many bytes: the longer the tokens, the fewer there are in a row. What is
-compared is bits per byte of the validation part, which no choice of tokens can make look better. An unknown word says
-nothing of its letters, so they are paid for apart, each as often as it is in the training part.
+The same model learns each, from rows of the same number of bytes: the longer the tokens, the fewer there are in a row.
+The score is bits per byte of the validation part, which compares any kinds of tokens. The letters of unknown words are
+coded apart, each by its frequency in the training part.
 
 Each model reads a text in which every token is written as one character of its own, by `--tokenizer characters`.
 """
@@ -31,8 +31,8 @@ from apformer.tokenizers import merges, text
 KINDS = ("characters", "byte pairs", "words")
 COLOURS = dict(zip(KINDS, _study.COLOURS[1:4], strict=True))
 WORD = re.compile(r" ?\w+(?:'\w+)*|.", re.DOTALL)
-UNKNOWN, FIRST = "<unknown>", 0xF0000  # FIRST: of the characters that Unicode leaves to private use
-MOST = 65_000  # of these
+UNKNOWN, FIRST = "<unknown>", 0xF0000  # FIRST: of the private-use characters of Unicode
+MOST = 65_000  # of these characters
 SHOWN = 88  # characters of the picture
 
 
@@ -47,7 +47,7 @@ class Tokens:
     min_count: int = 3
     """Fewest times that a word occurs in the training part. Rarer ones are unknown."""
     row_bytes: int = 128
-    """Bytes of a row, of which each kind of token makes its own number of tokens."""
+    """Bytes of a row, on average. The number of tokens follows from it for each kind."""
     steps: int = 1000
     """Optimizer steps of each model; a multiple of 50."""
     batch_size: int = 12
@@ -61,7 +61,7 @@ class Tokens:
 
 
 def cut(kind, parts, args):
-    """(tokens_N of each part, the text of each token, the validation part's pieces that are unknown, as texts)."""
+    """Return (tokens_N of each part, the text of each token, the unknown pieces of the validation part)."""
     if kind == "byte pairs":
         tokenizer = text.train_byte_pairs(parts[0], args.vocab_size)
         return [tokenizer.encode(part) for part in parts], merges.texts(tokenizer), []
@@ -73,7 +73,7 @@ def cut(kind, parts, args):
 
 
 def spelling(pieces, training):
-    """Bits that letters of unknown pieces cost, each by its share of the training part, as does the end of a piece."""
+    """Return the bits of the letters and ends of unknown pieces, each by its frequency in the training part."""
     counts = Counter(training)
     counts["end"] = len(WORD.findall(training))
     total = counts.total() + 1  # a letter that the training part lacks counts once
@@ -81,7 +81,7 @@ def spelling(pieces, training):
 
 
 def learn(study, kind, parts, args):
-    """What there is to say of a kind of tokens, and of the models that learned it."""
+    """Train models on a kind of tokens; return its statistics, and the bits per byte of each seed."""
     (train_N, validation_N), texts, unknown = cut(kind, parts, args)
     if len(texts) > MOST:
         raise UserError(f"{args.text} has {len(texts):,} {kind}, more than {MOST:,}: raise --min_count", USAGE)
@@ -109,7 +109,7 @@ def learn(study, kind, parts, args):
 
 
 def table(found, args):
-    """A row a kind of tokens."""
+    """Return a row for each kind of tokens."""
     head = ["tokens", "vocabulary", "bytes of a token", f"tokens of {args.row_bytes} bytes", "unknown words", "weights"]
     rows = [[*head, "bits per byte", "of them for unknown words", "seconds"]]
     for kind, of in found.items():
@@ -120,7 +120,7 @@ def table(found, args):
 
 
 def numbers(found):
-    """{name: number} for a record."""
+    """Return {name: number} for a record."""
     kept = {}
     for kind, of in found.items():
         name = kind.replace(" ", "_")
@@ -132,7 +132,7 @@ def numbers(found):
 
 
 def draw_figure(found):
-    """Above the first letters of the validation part in three cuts, below bits per byte and tokens of a row."""
+    """Draw the first letters of the validation part in three cuts above, bits per byte and tokens of a row below."""
     figure = figures.blank(11, 5.4)
     upper, row = figure.subfigures(2, 1, height_ratios=[1, 1.5])
     lower = row.subplots(1, 2)
@@ -169,7 +169,7 @@ def draw_figure(found):
 
 
 def run(args):
-    """Train and measure what is not yet, print the table and draw the figure."""
+    """Train and measure what is missing, print the table and draw the figure."""
     _study.check_sizes(args, "min_count", "row_bytes", "steps", "batch_size", "members")
     flags.require("steps", args.steps % 50 == 0, args, "a multiple of 50")
     parts = corpus.split(corpus.read(args.text), corpus.Config())

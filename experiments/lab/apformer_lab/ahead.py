@@ -1,18 +1,18 @@
-"""A head that looks ahead: what the first key says that decides, among those from a place on.
+"""An attention head that looks ahead: it returns one bit of the first key that decides, from a given position on.
 
 Most significant digit first, a digit depends on carries from lower places, which are written after it in the terms
-before. The last of three layers reads, P - 2 tokens back, what two layers say of one place. Its
-last head has no query. It looks at the keys from P - 3 tokens back to the token itself. Of each it reads two numbers,
-the first coordinates of its key and of its value:
+before. The last of three layers reads, P - 2 tokens back, the state that two layers computed for one place. Its last
+head has no query. It looks at the keys from P - 3 tokens back to the token itself. Of each it reads two numbers, the
+first coordinates of its key and of its value:
 
     decides_s > 0    this key is taken, unless an older one is
-    says_s > 0       what the key says, one bit
+    says_s > 0       the bit of the key
 
 Its output is +1 or -1, the bit of the key that is taken, or 0 if none is. So the logits after a token depend on two
 things, in terms of any width: one of these three numbers, and four tokens.
 
 In training both are soft: geometric attention (Csordas et al. 2022) with sigmoid(decides) for a key's share, and
-tanh(says / 2), each with noise, so that the numbers learn to keep away from 0. After it they are as hard as above.
+tanh(says / 2), each with noise, so that the numbers learn to keep away from 0. Otherwise they are hard, as above.
 """
 
 import jax
@@ -31,7 +31,7 @@ def look(
     key: jax.Array | None,
     noise: float,
 ) -> jax.Array:
-    """Return y_BTHK with what the last head finds in place of what it read.
+    """Return y_BTHK with the output of the last head replaced by the bit that it finds.
 
     Args:
         y_BTHK: Weighted sums of the heads.
@@ -55,20 +55,20 @@ def look(
 
 
 def geometric(scores_B1S: jax.Array, seen_BTS: jax.Array) -> jax.Array:
-    """Return the weights of keys, each of which takes the share sigmoid(score) of what those before it have left."""
+    """Return geometric attention weights: each key takes the share sigmoid(score) of what the keys before it left."""
     kept_BTS = jnp.where(seen_BTS, jax.nn.log_sigmoid(-scores_B1S), 0.0)
     left_BTS = jnp.cumsum(jnp.pad(kept_BTS[..., :-1], ((0, 0), (0, 0), (1, 0))), axis=-1)
     return jnp.where(seen_BTS, jnp.exp(left_BTS + jax.nn.log_sigmoid(scores_B1S)), 0.0)
 
 
 def _hard(decides_BS: jax.Array, says_BS: jax.Array, from_BT: jax.Array, positions_BT: jax.Array) -> jax.Array:
-    """Return the bit of the first key that decides from a position on, 0 if there is none: (B, T), in time S + T.
+    """Return the bit of the first key that decides from a position on, 0 if there is none: (B, T), in time O(S + T).
 
     next_s = s if decides_s > 0 else next_{s+1}        first_t = next_{from_t}
     """
     S = decides_BS.shape[1]
     at_BS = jnp.where(decides_BS > 0, jnp.arange(S, dtype=jnp.int32)[None], NEVER)
-    if from_BT.shape[1] == 1:  # a step of generation needs no more than a minimum, which takes less than half the time
+    if from_BT.shape[1] == 1:  # in generation a minimum is enough, and takes less than half the time
         first_BT = jnp.where(at_BS >= from_BT, at_BS, NEVER).min(1, keepdims=True)
     else:
         next_BS = jax.lax.cummin(at_BS, axis=1, reverse=True)

@@ -4,7 +4,7 @@ One model for all: a row begins with its rule and the largest digit of its base.
 
     =9 700 010 310      an arithmetic progression in base 10, z = 2x - y: 7, 10, 13
     +1 1010 1100        Fibonacci in base 2, z = x + y: 5, 3
-    *f 3a 46            doubling in base 16, z = 2x: whatever stands before 64 hexadecimal
+    *f 3a 46            doubling in base 16, z = 2x: a3, which does not matter, and 64
 """
 
 # ruff: noqa: F403, F405, the names of the protocol of a task

@@ -1,7 +1,7 @@
 """Weights written by hand with which `model.apply` continues every arithmetic progression exactly.
 
-After the terms y and x comes z = 2x - y. Text wants its highest digit first, but borrows come from the lowest. Doubling
-keeps them in sight: what the digit x_{i-1} carries, [x_{i-1} >= 5], never carries further, so that place by place
+After the terms y and x comes z = 2x - y. Text has the highest digit first, but borrows come from the lowest. Carries of
+2x stay local: the carry from place i - 1 is [x_{i-1} >= 5], whatever is carried into it. So, place by place,
 
     e_i = (2 x_i mod 10) + [x_{i-1} >= 5] - y_i     in -9 .. 9, the difference at place i (0 is the lowest)
     b_j = [e_i < 0] at the nearest i < j with e_i != 0; 0 if there is none     the borrow from place j
@@ -19,17 +19,17 @@ predicted at the token before it, where x_j stood P - 1 tokens ago and e_j was f
               look-ahead       reads a smaller one    -b_j, from the largest offset with e_i != 0
               feed-forward                            mod 10
 
-Layer 1 treats all terms alike, also the one that is being written, where the look-ahead must not read. It never gets
-there: the first digit of a term has no digit before it, and its e is then a mark above all differences, which ends the
-search without a borrow. The mark at the same place says that the next token is a space.
+Layer 1 treats all terms alike, also the one that is being written, which the look-ahead must not read. It stops before:
+the first digit of a term has no digit before it, so its e is a mark above all differences, which ends the search
+without a borrow. The mark at the same place means that the next token is a space.
 
-Every number is small and whole, every softmax a choice: the logits are exact. The carry look-ahead is as old as adders;
-programs for transformers: Weiss et al. 2021 (RASP), compiled to weights: Lindner et al. 2023 (Tracr).
+All numbers are small integers, and every softmax selects one key, so the logits are exact. Carry look-ahead is known
+from adders; programs for transformers: Weiss et al. 2021 (RASP), compiled to weights: Lindner et al. 2023 (Tracr).
 
     python -m apformer_lab.circuit --digits 3 --run_dir RUN
     apformer certify RUN
 
-keeps them as a run, with a picture of what the heads read.
+saves them as a run, with a picture of the attention weights.
 """
 
 import sys
@@ -48,9 +48,9 @@ from apformer.tasks.progressions import Options, generator, recipes
 from apformer.tokenizers import digits as tokenizer
 
 SURE = 256.0
-"""The lead of a score or logit: exp(-256) is 0 in float32. A power of two, which keeps weights exact in bfloat16."""
+"""The margin of a score or logit: exp(-256) is 0 in float32. A power of two, which keeps weights exact in bfloat16."""
 FIRST = 11
-"""The mark, e of a token without a digit before it: at least 10, the token of the space, even less a borrow."""
+"""The mark: e of a token without a digit before it. Less a borrow, it is still at least 10, the token of the space."""
 
 # The residual stream, coordinate by coordinate. The last of the eight is free.
 ONE = 0  # 1 at every token
@@ -72,12 +72,12 @@ UNITS = (
         (1, DIFFERENCE, 0, {DECISIVE: 1}),
         (1, DIFFERENCE, -1, {DECISIVE: -1}),
     ),
-    ((-1, NEXT, 0, {NEXT: 10}), (-1, NEXT, -1, {NEXT: -10})),  # 10 more, if below 0
+    ((-1, NEXT, 0, {NEXT: 10}), (-1, NEXT, -1, {NEXT: -10})),  # add 10 if below 0
 )
 
 
 def config(digits: int) -> model.Config:
-    """Return the architecture for terms of this many digits, whose window ends at the furthest token read.
+    """Return the Config for terms of this many digits; its window ends at the furthest token that a head reads.
 
     Raises:
         ValueError: For fewer than one digit.
@@ -103,8 +103,8 @@ def params(digits: int) -> Any:
     """Return the weights for terms of this many digits: the tree of `model.init(key, config(digits))`, float32.
 
     They predict all that follows from the text: every space, and every digit from the third term on while
-    0 <= z < 10^digits, of a text that begins with a term. The digits of the first two terms do not follow; there the
-    logits mean nothing.
+    0 <= z < 10^digits, of a text that begins with a term. The digits of the first two terms cannot be predicted; there
+    the logits mean nothing.
 
     Raises:
         ValueError: For fewer than one digit.
@@ -134,11 +134,11 @@ def params(digits: int) -> Any:
 
 
 def _heads(digits: int) -> list[tuple[int, int, int, int, int, np.ndarray]]:
-    """Return (layer, head, what it reads, where it writes that, its sign, the bias of each offset) of each head."""
+    """Return (layer, head, coordinate read, coordinate written, sign, bias of each offset) of each head."""
     offset_O, period = np.arange(config(digits).window), digits + 1
 
     def only(offset: int) -> np.ndarray:
-        return np.where(offset_O == offset, SURE, -SURE)  # nothing where no token stands: the sink's score is 0
+        return np.where(offset_O == offset, SURE, -SURE)  # without such a token, the sink: its score is 0
 
     lower_O = period - 2 - offset_O  # how many places below the one to be written
     nearest_O = np.where(lower_O > 0, -SURE * lower_O, -SURE - SURE * digits)  # with SURE * digits where e != 0
@@ -152,7 +152,7 @@ def _heads(digits: int) -> list[tuple[int, int, int, int, int, np.ndarray]]:
 
 @dataclass(frozen=True)
 class Circuit:
-    """Keep the circuit as a run. Its loss means nothing: it counts the first two terms, which nobody can predict."""
+    """Save the circuit as a run. Its loss means nothing: it includes the first two terms, which cannot be predicted."""
 
     digits: int = 3
     """Digits of a term."""
@@ -165,7 +165,7 @@ class Circuit:
 
 
 def run(args: Circuit) -> None:
-    """Write the run, and say where it is."""
+    """Write the run, and print the paths of its page and of the run."""
     largest = recipes.exact(args.digits).data.max_difference if args.max_difference is None else args.max_difference
     data = generator.Config(args.digits, min_difference=args.min_difference, max_difference=largest)
     generator.check(data)
@@ -178,7 +178,7 @@ def run(args: Circuit) -> None:
 
 
 def picture(digits: int) -> Figure:
-    """Draw what each head reads in a short progression: a row is a token, a column one it reads."""
+    """Draw the attention weights of each head in a short progression: rows are queries, columns are keys."""
     text = generator.render(7, 3, 4, digits)
     apply = jax.jit(model.apply, static_argnames=("cfg", "capture"))
     _, captured = apply(params(digits), tokenizer.encode(text)[None], config(digits), capture=("attention",))

@@ -1,4 +1,4 @@
-"""Continue lines of terms, each line of a width of its own, in the format of a task."""
+"""Continue lines of terms in the format of a task; lines may have different widths."""
 
 from typing import Any
 
@@ -11,12 +11,12 @@ from apformer.settings import Settings, architecture_of
 from apformer_lab import pieces, rows
 from apformer_lab.rows import Format
 
-TOKENS = 8192  # of a batch
+TOKENS = 8192  # tokens per batch
 LONGEST = 2**20  # tokens of a line
 
 
 def predict(model: Any, settings: Settings, lines: list[str], name: str, terms: int) -> list[tuple[str, int]]:
-    """Return the next terms of each line, and how many of those asked for can be written.
+    """Return the next terms of each line, and how many of the requested terms fit its width.
 
     Args:
         model: decoding.bind.Model.
@@ -52,7 +52,7 @@ def predict(model: Any, settings: Settings, lines: list[str], name: str, terms: 
 
 
 def _fitting(form: Format, pair: int, last: list[list[int]], terms: int) -> int:
-    """Return how many of the next terms can be written."""
+    """Return how many of the next `terms` terms fit the width of a line."""
     if form.wraps:
         return terms
     for number in range(terms):
@@ -64,7 +64,7 @@ def _fitting(form: Format, pair: int, last: list[list[int]], terms: int) -> int:
 
 
 def read(line: str, form: Format, name: str) -> tuple[int, list[list[int]]]:
-    """Return the number of the rule and base of a line, and its terms as digits, least significant first.
+    """Parse a line: return the number of its rule and base, and its terms as digits, least significant first.
 
     Raises:
         UserError: Exit code DATA, with the name of the line, what is wrong and the remedy.

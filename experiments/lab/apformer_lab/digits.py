@@ -36,7 +36,7 @@ def contexts(settings: Settings) -> ModuleType:
 def digits(digits: int = 6, order: Literal["msb", "lsb"] = "msb") -> Settings:
     """Arithmetic progressions whose terms have any number of digits.
 
-    What a carry needs is near, or, most significant digit first, looked for ahead.
+    The model finds a carry in nearby tokens, or, most significant digit first, by a head that looks ahead.
     """
     architecture = sparse.Config(attention_sink=True)
     if order == "msb":

@@ -1,7 +1,7 @@
-"""Exact match of held-out rows, by digits of a term, kind of row, rule and base, on far longer terms than in training.
+"""Measure exact match on held-out rows, by digits of a term, kind of row, rule and base, also on far longer terms.
 
-The first two terms are given. A term is right when the space before it and all its digits are: teacher-forced, after
-the true text, and free-running, after what the model wrote itself.
+The first two terms are given. A term is right if the space before it and all its digits are, in two modes:
+teacher-forced, after the true text, and free-running, after the model's own output.
 """
 
 from collections.abc import Callable
@@ -22,13 +22,13 @@ from apformer_lab import rows, training
 from apformer_lab.rows import Format
 
 MODES = ("teacher_forced", "free_running")
-TERMS = 4  # of a row: two given, two asked for
-TOKENS = 8192  # of a batch, about
-SHOWN = 20  # wrong terms of a number of digits and kind
+TERMS = 4  # terms of a row: two given, two predicted
+TOKENS = 8192  # tokens per batch, about
+SHOWN = 20  # wrong terms to list for a number of digits and a kind
 
 
 def evaluate(model: Any, settings: Settings, rows_: Any, progress: Callable) -> Evaluation:
-    """Return how many terms of each number of digits and kind of row are right."""
+    """Return the share of right terms for each number of digits and kind of row."""
     form = settings.data.form
     result = measure(form, settings.options.test_sequences, model, progress)
     batch = training.validation(settings, rows_)
@@ -38,7 +38,7 @@ def evaluate(model: Any, settings: Settings, rows_: Any, progress: Callable) -> 
 
 
 def measure(form: Format, count: int, model: Any, progress: Callable) -> dict:
-    """Return what evaluation.json holds.
+    """Return the content of evaluation.json.
 
     Args:
         form: Format of the rows.
@@ -71,9 +71,9 @@ def _shares(right_MBN: np.ndarray) -> dict[str, float | None]:
 
 
 def ask(tokens_BT: np.ndarray, form: Format, width: int, model: Any) -> tuple[np.ndarray, list[dict]]:
-    """Return whether each asked term of rows of one width is right in each mode, (M, B, N), and some wrong terms."""
+    """Return which predicted terms of rows of one width are right in each mode, (M, B, N), and some wrong terms."""
     (B, T), given, errors = tokens_BT.shape, form.given(width), []
-    # where asked terms begin, each with the space before it
+    # where predicted terms begin, each with the space before it
     ends = np.append(np.arange(given, T - width, width + 1), T)
     right_MBN = np.zeros((len(MODES), B, len(ends) - 1), bool)
     for fresh_B, row_B, _ in buckets.batches(np.full(B, T), TOKENS):
@@ -90,7 +90,7 @@ def ask(tokens_BT: np.ndarray, form: Format, width: int, model: Any) -> tuple[np
 
 @partial(jax.jit, static_argnames="given")
 def _predicted(tokens_BT: jax.Array, given: int, model: Any) -> tuple[jax.Array, jax.Array]:
-    """Return the tokens from `given` on as predicted teacher-forced and free-running."""
+    """Return the predicted tokens from position `given` on, teacher-forced and free-running."""
     B, T = tokens_BT.shape
     logits_BTV, _ = model.extend(tokens_BT[:, :-1], model.init_cache(B, T))
     lengths_B = jnp.full(B, given, jnp.int32)
@@ -102,7 +102,7 @@ def table(result: dict) -> str:
     """Return the result for a terminal: exact match by width, then the rules and bases that are not all right."""
     shown = [["", "", *MODES]]
     for names, groups in ((("digits", "rows"), result["widths"]), (("rule", "base"), result["pairs"])):
-        for group in groups:  # of rules and bases those that are not all right
+        for group in groups:  # skip rules and bases that are all right
             if "digits" in group or group["free_running"] not in (None, 1):
                 shown.append([*(f"{name} {group[name]}" for name in names), *(tables.percent(group[m]) for m in MODES)])
     head = f"terms after the second of {result['sequences']:,} rows of each rule and base, trained on up to "

@@ -2,8 +2,8 @@
 
     y_t = sum_o softmax(table[h])_o v_{t-o}     o: 0 to window - 1, as far as there are tokens
 
-There are no queries, keys, norms or projections, and the embedding table reads out. It is `apformer.model` with
-queries and keys that are 0, and its parameters have the same names, so that its proof is that of the home task.
+There are no queries, keys, norms or projections, and the embedding table is the output head. It is `apformer.model`
+with queries and keys of 0, and its parameters have the same names, so that the proof of the home task applies.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ CAPTURES = ("attention",)
 
 @dataclass(frozen=True)
 class Config:
-    """Size of the model. The fields with one choice say what it has and does without."""
+    """Size of the model. Fields with one choice say which parts it has."""
 
     vocab_size: int = 11
     """Number of tokens."""
@@ -52,7 +52,7 @@ class Config:
 
     @property
     def scored(self) -> model.Config:
-        """Config of the same model in `apformer.model`, whose queries and keys are to be 0."""
+        """The Config of the same model in `apformer.model`, for queries and keys of 0."""
         return model.Config(**vars(self) | {"similarity": "dot"})
 
 
@@ -71,7 +71,7 @@ def wants_key(cfg: Config) -> bool:
 
 
 def init(key: jax.Array, cfg: Config) -> dict:
-    """Return the parameters of `model.init` without queries and keys; the values begin as its queries do."""
+    """Return the parameters of `model.init` without queries and keys; the values start as its queries."""
     params = model.init(key, cfg.scored)
     attention = params["blocks"]["attention"]
     attention["value"] = attention.pop("query")
@@ -80,7 +80,7 @@ def init(key: jax.Array, cfg: Config) -> dict:
 
 
 def unstack(params: dict) -> dict:
-    """Return the parameters of `apformer.model`, each layer apart; a list of layers stays as it is."""
+    """Return parameters of `apformer.model` with a list of layers, or those given if they have such a list."""
     blocks = params["blocks"]
     if isinstance(blocks, list):
         return params
@@ -100,11 +100,11 @@ def apply(
     """Return the logits of the next token at every position: (B, T, V).
 
     Args:
-        params: What `init` returns, or `unstack` of it.
+        params: Parameters, see `init`, or the result of `unstack`.
         tokens_BT: int32 rows.
         cfg: Config of the model.
         key: Not used: nothing is random.
-        lengths_B: Lengths of right-padded rows. What stands beyond a row changes nothing before it.
+        lengths_B: Not used: right-padding never changes the logits before it.
         capture: With "attention", (logits_BTV, {"attention": weights_LBHTS}) is returned.
     """
     config.check_tokens("tokens_BT", tokens_BT)

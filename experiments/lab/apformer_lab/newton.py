@@ -1,4 +1,4 @@
-"""Gauss-Newton steps with damping, the last ones of a model of at most a few thousand parameters that must be exact.
+"""Damped Gauss-Newton steps at the end of training, for exact models of at most a few thousand parameters.
 
     H = sum_i c_i g_i g_i',  g_i = grad nats_i,  c_i = p_i / (1 - p_i),  p_i = exp(-nats_i)    i: characters of a batch
     params <- params - (H + damping diag(H))^-1 sum_i g_i
@@ -11,10 +11,10 @@ and H is the curvature of the loss, with m taken as linear in the parameters. A 
 H. So H is summed over the `characters` characters with the highest loss, and the gradient over all. Only the first rows
 count: as many as hold no more than `characters` characters with a loss above NEGLIGIBLE. These are few at first, and
 all rows once most characters are right. The step is tried with several dampings on the characters of H. The best that
-lowers the loss of all rows that count is taken; if none does, nothing moves (Levenberg 1944, Marquardt 1963).
+lowers the loss of all rows that count is taken; if none does, no parameter changes (Levenberg 1944, Marquardt 1963).
 
-At the end of training the margins of so small a model pull in nearly opposite directions, and a rate for each number,
-as in Adam, gets nowhere. At the start, where p is small, H says nothing.
+At the end of training the gradients of the margins of so small a model are nearly opposite, and a step size for each
+parameter, as in Adam, makes no progress. At the start, where p is small, H has no information.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ from apformer.settings import Settings, training_apply
 from apformer.tasks.batch import Batch
 
 DAMPINGS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0)
-FLOOR = 1e-9  # of the largest curvature of a parameter: the least that damping takes it for
+FLOOR = 1e-9  # least curvature of a parameter for damping, as a share of the largest
 NEGLIGIBLE = 1e-3  # nats; where rows are chosen, a smaller loss counts as none
 
 Nats = Callable[[Any, Any], tuple[jax.Array, jax.Array]]
@@ -57,7 +57,7 @@ class Options:
 
 
 def check(settings: Settings, least_batches: int = 1) -> None:
-    """Refuse Gauss-Newton steps that a run cannot take.
+    """Check the options of Gauss-Newton steps.
 
     Args:
         settings: Settings whose options have the fields of `Options`.
@@ -123,7 +123,7 @@ def train_step(settings: Settings, loss_fn: Callable, step: Step, nats_fn: Nats,
 
 
 def joined(sample: Callable, count: int) -> Callable:
-    """Return sample(key) of one batch as that of `count` batches, joined along their first axis, that of rows."""
+    """Return a function of a key that draws `count` batches with `sample`, and concatenates their rows."""
 
     def sample_all(key: jax.Array) -> Any:
         batches = jax.lax.map(sample, jax.random.split(key, count))
@@ -136,7 +136,7 @@ def make_train_step(nats_fn: Nats, loss_fn: Callable, characters: int) -> Step:
     """Return a pure function (state, batch) -> (state, metrics), as `train.make_train_step` does.
 
     Args:
-        nats_fn: Function (params, batch) -> (nats_BT, weights_BT); every leaf of a batch has its rows in front.
+        nats_fn: Function (params, batch) -> (nats_BT, weights_BT); every leaf of a batch has a leading axis of rows.
         loss_fn: Function (params, batch, None) -> (loss, metrics).
         characters: Number of characters that H is summed over, those with the highest loss.
     """
@@ -184,7 +184,7 @@ def make_train_step(nats_fn: Nats, loss_fn: Callable, characters: int) -> Step:
 
 
 def _counted(nats_BT: jax.Array, weights_BT: jax.Array, characters: int) -> jax.Array:
-    """Return the weights, scaled to a sum of 1; 0 for the rows after those that hold `characters` costly characters."""
+    """Return the weights, scaled to a sum of 1; 0 for rows after the first `characters` costly characters."""
     dear_B = ((nats_BT > NEGLIGIBLE) & (weights_BT > 0)).sum(1)
     weights_BT = jnp.where((jnp.cumsum(dear_B) <= characters)[:, None], weights_BT, 0.0)
     return weights_BT / jnp.maximum(weights_BT.sum(), jnp.finfo(weights_BT.dtype).tiny)
@@ -195,7 +195,7 @@ def _costs(nats_BT: jax.Array, weights_BT: jax.Array) -> jax.Array:
 
 
 def steps(nats_N: jax.Array, gradient_NP: jax.Array, weight_N: jax.Array, gradient_P: jax.Array) -> jax.Array:
-    """Return the step of each damping: (J, P).
+    """Return the Gauss-Newton step for each damping: (J, P).
 
     Args:
         nats_N: Loss of each character of H, in nats.
@@ -206,7 +206,7 @@ def steps(nats_N: jax.Array, gradient_NP: jax.Array, weight_N: jax.Array, gradie
     curvature_N = weight_N * jnp.exp(-nats_N) / jnp.maximum(-jnp.expm1(-nats_N), jnp.finfo(nats_N.dtype).tiny)
     H_PP = jnp.matmul((gradient_NP * curvature_N[:, None]).T, gradient_NP, precision="highest")
     diagonal_P = jnp.diag(H_PP)
-    # Scaled to a diagonal of 1: its own spans twenty powers of ten, of which float32 would leave nothing.
+    # Scaled to a diagonal of 1: the diagonal spans twenty powers of ten, too many for float32.
     scale_P = jax.lax.rsqrt(jnp.maximum(diagonal_P, FLOOR * diagonal_P.max()))
     H_PP = H_PP * scale_P[:, None] * scale_P[None]
 
@@ -218,11 +218,11 @@ def steps(nats_N: jax.Array, gradient_NP: jax.Array, weight_N: jax.Array, gradie
 
 
 def small_nats(logits_BTV: jax.Array, targets_BT: jax.Array) -> jax.Array:
-    """Return the cross-entropy of each token in nats, (B, T), which keeps its digits where it is near 0.
+    """Return the cross-entropy of each token in nats, (B, T), accurate also near 0.
 
         nats_t = log(1 + sum_v exp(z_v - z_target)),    v: not the target
 
-    loss.token_nats subtracts two numbers as large as the logits, and is then 0, or rounding.
+    loss.token_nats subtracts two numbers as large as the logits, so that near 0 only rounding errors remain.
     """
     logits_BTV = logits_BTV.astype(at_least_float32(logits_BTV.dtype))
     token_V = jnp.arange(logits_BTV.shape[-1], dtype=jnp.int32)

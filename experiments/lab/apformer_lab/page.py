@@ -1,4 +1,4 @@
-"""The page of a run: how many terms are right by width, rule and base, and which are wrong."""
+"""The page of a run: the share of right terms by width, rule and base, and a list of wrong terms."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ EVALUATION = {"trained_digits", "widths", "pairs", "exact_teacher_forced", "exac
 
 
 def page(settings: Settings, rows_: Any, params: Any, evaluation: dict | None, path: Path) -> dict:
-    """Return what the page shows, see `report.sections`. params: None where the page may not ask the model."""
+    """Return the content of the page, see `report.sections`. params: None for a page without the model."""
     form = settings.data.form
     bases = f"base{'s' * (len(form.bases) > 1)} {', '.join(map(str, form.bases))}"
     width = f"any width, trained on up to {form.digits} digits" if form.widths else f"{form.digits} digits"

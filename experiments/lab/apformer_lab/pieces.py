@@ -1,7 +1,7 @@
-"""Continue rows of any length, greedily, with a cache of a given size: read and written piece by piece.
+"""Continue rows of any length greedily, in pieces, with a cache of a given size.
 
-Each program has the shape of a piece. So the memory is that of the cache and a piece, and few programs are compiled,
-whatever the lengths. Where queries see keys at a few offsets alone, the cache may be far smaller than a row
+Each compiled program has the shape of a piece. So memory is limited to the cache and a piece, and few programs are
+compiled, whatever the lengths. If queries see keys at a few offsets alone, the cache may be far smaller than a row
 (apformer/layers/cache.py): numbers of 100,000 digits need the keys of 100,001 tokens.
 """
 
@@ -54,7 +54,7 @@ def power_of_two(number: int) -> int:
 
 @partial(jax.jit, donate_argnames="cache")
 def _read(tokens_BT: jax.Array, lengths_B: jax.Array, next_B: jax.Array, cache: dict, model: Any) -> tuple:
-    """Return (the token after each row, the cache) after these tokens, of which a row may have none."""
+    """Return (next token of each row, cache) after reading tokens; a row may have none of them."""
     logits_BTV, cache = model.extend(tokens_BT, cache, lengths_B=lengths_B)
     last_B11 = jnp.maximum(lengths_B - 1, 0)[:, None, None]
     last_BV = jnp.take_along_axis(logits_BTV, last_B11, axis=1)[:, 0]

@@ -1,11 +1,11 @@
-"""The places that the layers of `sparse` read, by its patterns, and the keys and values that stand there."""
+"""The positions that the layers of `sparse` read, by pattern, and the keys and values there."""
 
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-SHORT = 256  # keys of a row up to which a product picks them as fast as a gather, and has a much faster gradient
+SHORT = 256  # keys of a row up to which a one-hot product is as fast as a gather, with a much faster gradient
 UNKNOWN = jnp.iinfo(jnp.int32).max
 
 
@@ -17,15 +17,15 @@ class Read(NamedTuple):
 
 
 def places(cfg: Any) -> int:
-    """Return the number of biases that each head has."""
+    """Return the number of biases of each head."""
     many = {"fixed_offsets": len(cfg.offsets), "columns": 3, "ahead": 2}[cfg.pattern]
     return many + (cfg.heading or 0)
 
 
 def periods(tokens_BT: jax.Array, positions_BT: jax.Array, period_B: jax.Array, cfg: Any) -> jax.Array:
-    """Return the period known at each token, 0 before the first term has ended: (B, T) int32.
+    """Return the period P known at each token, 0 before the first term has ended: (B, T) int32.
 
-    period_B: what was known before these tokens.
+    period_B: Period known before these tokens.
     """
     place_BT = positions_BT - (cfg.heading + 1 if cfg.heading else 0)  # 0 for the first token of the first term
     ends_BT = jnp.where((tokens_BT == cfg.separator) & (place_BT >= 0), place_BT + 1, UNKNOWN)
@@ -34,7 +34,7 @@ def periods(tokens_BT: jax.Array, positions_BT: jax.Array, period_B: jax.Array, 
 
 
 def reads(cfg: Any, layer: int, positions_BT: jax.Array, period_BT: jax.Array) -> Read:
-    """Return what a layer, counted from 0, reads of each token."""
+    """Return the positions that each token reads in a layer, counted from 0."""
     own_BT, P_BT = jnp.zeros_like(period_BT), period_BT
     known = lambda more, least=1: jnp.where(P_BT >= least, P_BT + more, -1)  # noqa: E731
     if cfg.pattern == "fixed_offsets":
@@ -55,7 +55,7 @@ def reads(cfg: Any, layer: int, positions_BT: jax.Array, period_BT: jax.Array) -
 
 
 def pick(x_BSHK: jax.Array, read: Read) -> jax.Array:
-    """Return the rows of x that each token reads: (B, T, O, H, K)."""
+    """Gather the keys or values that each token reads: (B, T, O, H, K)."""
     if x_BSHK.shape[1] <= SHORT and read.slot_BTO.shape[1] > 1:
         at_BTOS = one_hot(read, x_BSHK.shape[1], x_BSHK.dtype)
         return jnp.einsum("BTOS,BSHK->BTOHK", at_BTOS, x_BSHK, precision="highest")
@@ -63,5 +63,5 @@ def pick(x_BSHK: jax.Array, read: Read) -> jax.Array:
 
 
 def one_hot(read: Read, S: int, dtype: Any) -> jax.Array:
-    """Return 1 where a place is the key of that number, (B, T, O, S), else 0."""
+    """Return the one-hot encoding of the slots that each token reads: (B, T, O, S)."""
     return (read.slot_BTO[..., None] == jnp.arange(S, dtype=jnp.int32)[None, None, None]).astype(dtype)

@@ -1,6 +1,6 @@
-"""Names of the protocol of a task that all tasks of rows share: `from apformer_lab.protocol import *`.
+"""Ready-made names of the task protocol for tasks of rows: `from apformer_lab.protocol import *`.
 
-What a task defines after that takes their place.
+A task replaces some of them with its own after the import.
 """
 
 from apformer.tasks import defaults

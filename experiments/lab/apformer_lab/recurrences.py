@@ -2,7 +2,8 @@
 
     x_n = a x_{n-1} + b x_{n-2} + c  modulo 10^D
 
-Of several rules a row names its own by its first character: 1 03 05 08 13 21. Pairs of neighbours are split.
+With several rules, a row begins with the number of its rule: 1 03 05 08 13 21. Pairs of neighbouring terms are split
+into training, validation and test.
 """
 
 # ruff: noqa: F403, F405, the names of the protocol of a task
@@ -67,7 +68,7 @@ def check(settings: Settings) -> int:
 def recurrences(digits: int = 2, rules: tuple[str, ...] = ("fibonacci",)) -> Settings:
     """Linear recurrences, such as Fibonacci's: one rule or several.
 
-    The model sees the two terms before, as that of the exact recipe does, and of several rules the name of its own.
+    The model sees the two terms before, as in the exact recipe, and, with several rules, the number of the rule.
     """
     window, sizes = max(digits, 1) + 3, {"n_layers": 2, "n_heads": 8, "d_ff": 128, "attention_sink": True}
     if len(rules) == 1:

@@ -1,17 +1,18 @@
-"""Rows of terms by a rule, place by place, for every task of the laboratory.
+"""Rows of terms that follow a rule, computed digit by digit, for the tasks of the laboratory.
 
-A rule says what follows on the terms y and x: z = a x + b y + c. Its digits follow from the lowest up, with carries,
+A rule gives the term after y and x: z = a x + b y + c. Its digits are computed from the lowest up, with carries,
 
     t_j = a x_j + b y_j + c_j      z_j = t_j mod base      c_{j+1} = floor(t_j / base)      c_0 = c
 
 so that terms may have any number of digits. A format says how rows are written: base, order of the digits, and the
 heading that names rule and base.
 
-Of random digits, few places pass on what is carried into them. A place of the progression z = 2x - y does if
-u = 2 x_j - y_j is 0, -1, base - 1 or base, one of x + y if it is base - 1, one of 2x if x is the middle digit. Then z_j
-depends on a place below, and so on down a run of open places. After u = 0 or base the question is whether a carry is
--1, after -1 or base - 1 whether it is 1; u = a base - b with a, b in 0, 1. With the a that is b of the place above, a
-place passes the question on, with the other it answers it and asks its own. Rows of the kind `runs` have such a run.
+A place is open if its carry out depends on its carry in; few places with random digits are. A place of z = 2x - y is
+open if u = 2 x_j - y_j is 0, -1, base - 1 or base, one of x + y if x_j + y_j is base - 1, and one of 2x if x_j is the
+middle digit of an odd base. Above a run of open places, a digit may depend on a place far below. For 2x - y, write
+u = a base - b with a, b in 0, 1. The carry out is -1 or 0 if a = 0, and 0 or 1 if a = 1; it depends on whether the
+carry in is -1 (b = 0) or 1 (b = 1). So a place passes on the dependence of the place above if its a is the b above;
+otherwise it ends that dependence, and begins another. Rows of the kind `runs` have a run of open places.
 """
 
 from collections.abc import Iterable
@@ -28,7 +29,7 @@ from apformer_lab.proof.strings import RULES
 KINDS = ("random", "runs")
 SPLITS = ("train", "validation", "test")
 MOST = 1000  # digits of a term in training
-ANSWERS = 0.25  # share of the places of a run that answer the question, and ask another
+ANSWERS = 0.25  # share of the places of a run that end a dependence and begin another
 ATTEMPTS = 100
 
 
@@ -39,25 +40,25 @@ class Format:
     digits: int
     """Digits of each term, or of the widest."""
     names: tuple[str, ...] = ("progression",)
-    """Rules, of which each row has one, by their names in `numbers`."""
+    """Name of each rule in `numbers`; each row has one rule."""
     numbers: tuple[tuple[int, int, int], ...] = (RULES["progression"],)
     """(a, b, c) of each rule."""
     bases: tuple[int, ...] = (10,)
-    """Bases, of which each row has one."""
+    """Bases; each row has one."""
     characters: str = "0123456789 "
     """Text of each token; the digits come first."""
     lowest_first: bool = True
     """Whether the least significant digit of a term is written first."""
     headings: tuple[tuple[int, ...], ...] = ()
-    """Tokens that a row begins with, for each rule and base; none where rows begin with their first term."""
+    """Tokens that a row begins with, for each rule and base; empty if rows begin with their first term."""
     widths: bool = True
     """Whether each row has a width of its own, from 1 to `digits`."""
     wraps: bool = True
-    """Whether a term is a remainder by base^D; else a row ends where the next term has more digits."""
+    """Whether terms are taken modulo base^D; else a row ends where the next term has more digits."""
     more: int = 0
-    """Digits that the last term has more than the others."""
+    """Number of extra digits of the last term."""
     split: bool = False
-    """Whether pairs of neighbours are split into train, validation and test."""
+    """Whether pairs of neighbouring terms are split into train, validation and test."""
 
     @property
     def space(self) -> int:
@@ -74,7 +75,7 @@ class Format:
         return self.head + terms * (width + 1) - 1 + self.more
 
     def given(self, width: int) -> int:
-        """Return the number of given tokens: two terms, and before a wider last term the space after them, too."""
+        """Return the number of given tokens: two terms, and the space after them if a wider term follows."""
         return self.head + 2 * (width + 1) - 1 + min(1, self.more)
 
     def text(self, tokens: Iterable[int]) -> str:
@@ -82,11 +83,11 @@ class Format:
         return "".join(self.characters[token] for token in tokens)
 
     def sample(self) -> str:
-        """Return two terms, for a message."""
+        """Return an example of two terms, for a message."""
         return sample_text(self, 2, 3 if self.widths else self.digits, len(self.bases) - 1)
 
     def pairs(self) -> list[tuple[str, int]]:
-        """Return (rule, base) of each number of a pair, rule by rule."""
+        """Return all pairs (rule, base), in the order of their numbers."""
         return [(name, base) for name in self.names for base in self.bases]
 
 
@@ -96,15 +97,15 @@ class Rows(NamedTuple):
     digits_BNC: jax.Array  # int32, least significant first
     width_B: jax.Array  # digits of a term
     pair_B: jax.Array  # number of the rule and base
-    fits_BN: jax.Array  # whether a term, and all before it, can be written
+    fits_BN: jax.Array  # whether a term, and all before it, fit the width
 
 
 class Batch(NamedTuple):
     """Tokens of rows, and which of them count."""
 
     tokens_BT: jax.Array  # int32; 0 beyond a row's end
-    weights_BT: jax.Array  # float32; 1 for the characters of terms that follow on two others, as far as they fit
-    term_BT: jax.Array  # int32; the term that a token is of as a target: a space is of the term after it
+    weights_BT: jax.Array  # float32; 1 for the characters of the third and later terms that fit
+    term_BT: jax.Array  # int32; index of the term of each target: a space belongs to the term after it
 
 
 def draw(
@@ -116,16 +117,16 @@ def draw(
     kind: str = "random",
     pair_B: jax.Array | None = None,
 ) -> Rows:
-    """Return rows of the widths given, whose first two terms are drawn. Pure; what is no array is static under jit.
+    """Draw rows of the given widths. Pure; arguments that are no arrays are static under jit.
 
     Args:
         key: Random key.
         form: Format of the rows.
         width_B: Digits of a term of each row.
-        places: At least the largest width.
+        places: Size of the axis of digits, at least the largest width.
         terms: Number of terms.
         kind: random, or runs, for a run of open places, its length and place drawn uniformly.
-        pair_B: Number of the rule and base of each row; without it a base is drawn in proportion to itself.
+        pair_B: Number of the rule and base of each row; without it, a base is drawn in proportion to its size.
     """
     keys, B = jax.random.split(key, 8), len(width_B)
     if pair_B is None:
@@ -150,13 +151,13 @@ def _rule(form: Format, pair_B: jax.Array) -> jax.Array:
 
 
 def _opened(keys: jax.Array, given_B2C: jax.Array, rule_3B: jax.Array, base_B: jax.Array) -> jax.Array:
-    """Return digits y, x of which every place is open, where there are such."""
+    """Return digits (y, x) with only open places, where the rule has such: (B, 2, C)."""
     (y_BC, x_BC), (a_B1, b_B1, _), base_B1 = given_B2C.swapaxes(0, 1), rule_3B[:, :, None], base_B[:, None]
     often_B1 = jax.random.uniform(keys[0], (len(x_BC), 1))
     changes_BC = (jax.random.uniform(keys[1], x_BC.shape) < often_B1).astype(jnp.int32)
     asks_BC = jnp.cumsum(changes_BC[:, ::-1], axis=1)[:, ::-1] % 2  # b, from the highest place down
     high_BC = jnp.roll(asks_BC, -1, axis=1) ^ jax.random.bernoulli(keys[2], ANSWERS, x_BC.shape).astype(jnp.int32)
-    least_BC = high_BC * ((base_B1 - asks_BC + 1) // 2)  # of x, with which y is a digit
+    least_BC = high_BC * ((base_B1 - asks_BC + 1) // 2)  # least x for which y is a digit
     below_BC = jnp.where(high_BC > 0, base_B1, (base_B1 - 1 - asks_BC) // 2 + 1)
     of_progression_BC = least_BC + x_BC % jnp.maximum(below_BC - least_BC, 1)
     x_BC = jnp.where(b_B1 == 0, (base_B1 - 1) // 2, jnp.where(b_B1 < 0, of_progression_BC, x_BC))
@@ -168,7 +169,7 @@ def _opened(keys: jax.Array, given_B2C: jax.Array, rule_3B: jax.Array, base_B: j
 def follow(
     given_B2C: jax.Array, form: Format, width_B: jax.Array, pair_B: jax.Array, base_B: jax.Array, terms: int
 ) -> Rows:
-    """Return the rows that begin with two terms each."""
+    """Return rows that continue two given terms."""
     (a_B, b_B, c_B), more = _rule(form, pair_B), form.more
     place_1C = jnp.arange(given_B2C.shape[2] + more, dtype=jnp.int32)[None]
     inside_BC, beyond_BC = place_1C < width_B[:, None], place_1C >= width_B[:, None] + more
@@ -189,9 +190,9 @@ def follow(
 
 
 def split_of(pair_BC: jax.Array) -> jax.Array:
-    """Return the split of pairs of terms by all their digits, 0 train, 1 validation, 2 test, about 80 : 10 : 10: (B,).
+    """Return the split of pairs of terms, 0 train, 1 validation, 2 test, about 80 : 10 : 10: (B,).
 
-    A polynomial of the digits modulo 2^32, and the finalizer of MurmurHash3 (Appleby, 2008).
+    It is a hash of all digits: a polynomial modulo 2^32, and the finalizer of MurmurHash3 (Appleby, 2008).
     """
     power_C = np.multiply.accumulate(np.full(pair_BC.shape[-1], 0x9E3779B1, np.uint32))
     bits = (pair_BC.astype(jnp.uint32) * power_C[None]).sum(1, dtype=jnp.uint32) + np.uint32(0x9E3779B9)
@@ -201,15 +202,15 @@ def split_of(pair_BC: jax.Array) -> jax.Array:
 
 
 def of_split(rows: Rows, form: Format, split: str) -> Rows:
-    """Return rows of which only terms of a split fit.
+    """Return rows in which only the terms of a split are marked as fitting.
 
-    A training row ends before the first pair of neighbours of another split, so that no such pair stands in any. A row
-    of another split begins with a pair of it.
+    A training row ends before its first pair of neighbours of another split, so that training has no such pair. A row
+    of another split begins with a pair of that split.
     """
     if not form.split:
         return rows
     digits_BNC = rows.digits_BNC[..., : rows.digits_BNC.shape[2] - form.more]
-    terms = 2 if form.more else digits_BNC.shape[1]  # a last term that is wider makes no pair
+    terms = 2 if form.more else digits_BNC.shape[1]  # a wider last term is in no pair
     pair_BNC = jnp.concatenate([digits_BNC[:, : terms - 1], digits_BNC[:, 1:terms]], axis=-1)
     of_BN = split_of(pair_BNC.reshape(-1, pair_BNC.shape[-1])).reshape(pair_BNC.shape[:2]) == SPLITS.index(split)
     if split == "train":
@@ -221,7 +222,7 @@ def of_split(rows: Rows, form: Format, split: str) -> Rows:
 
 @partial(jax.jit, static_argnames="form")
 def encode(rows: Rows, form: Format) -> Batch:
-    """Return the text of rows as a Batch; headings and the first two terms, which are given, weigh nothing."""
+    """Encode rows as a Batch; headings and the first two terms, which are given, have weight 0."""
     digits_BNC, width_B, pair_B, fits_BN = rows
     B, N, C = digits_BNC.shape
     at_1T = jnp.arange(form.length(N, C - form.more), dtype=jnp.int32)[None] - form.head
@@ -247,7 +248,7 @@ def encode(rows: Rows, form: Format) -> Batch:
 def held_out(
     key: jax.Array, form: Format, width: int, count: int, terms: int, kind: str = "random", split: str = "test"
 ) -> Rows:
-    """Return up to `count` rows of one width of each rule and base, all of whose terms fit: Rows of numpy arrays."""
+    """Return up to `count` rows of one width for each rule and base, with terms that all fit, as numpy arrays."""
     pairs, factor = len(form.pairs()), 20 if form.split else 1 if form.wraps else 4
     pair_B = jnp.tile(jnp.arange(pairs, dtype=jnp.int32), factor * count)
     kept = []
@@ -272,7 +273,7 @@ def _drawn(
 
 
 def after(form: Format, pair: int, y: list[int], x: list[int]) -> tuple[list[int], bool]:
-    """Return the digits of the term after y and x, least significant first, and whether it can be written."""
+    """Return the digits of the term after y and x, least significant first, and whether it fits."""
     (a, b, carry), base, z = form.numbers[pair // len(form.bases)], form.bases[pair % len(form.bases)], []
     more = [0] * form.more
     for x_j, y_j in zip(x + more, y + more, strict=True):

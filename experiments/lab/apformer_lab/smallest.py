@@ -1,4 +1,4 @@
-"""The home task by as few numbers as we know to be enough: its functions, and a recipe with Gauss-Newton steps."""
+"""The home task with the fewest parameters known to be enough: its functions, and a recipe with Gauss-Newton steps."""
 
 # ruff: noqa: F403, F405, the names of the protocol of a task
 
@@ -22,7 +22,7 @@ from apformer_lab import mixing, newton
 
 ARCHITECTURES = ("mixing",)
 make_optimizer = newton.make_optimizer  # its schedule ends before the Gauss-Newton steps
-MOST_ROWS = 1_000_000  # of `every_row`, which lie in memory
+MOST_ROWS = 1_000_000  # limit of `every_row`, which is held in memory
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,12 @@ class Options(newton.Options, HomeOptions):
 
 
 def smallest(digits: int = 3) -> Settings:
-    """Progressions with as few numbers as we know to be enough: 197.
+    """Progressions with as few parameters as we know to be enough: 197.
 
-    One layer reads the two terms before a character, whose places alone decide how much of each digit is read. It has
-    no queries, keys, projection, norm or head of its own. What it cannot learn, the first two terms, costs nothing.
-    Adam finds the rule in 2,000 steps, and Gauss-Newton steps, each of which sees every training row, make it exact.
-    Not every seed finds it.
+    One layer reads the two terms before a character, with attention weights that depend on the offset alone. It has no
+    queries, keys, projection, norm or head of its own. The first two terms, which it cannot learn, have no loss. Adam
+    finds the rule in 2,000 steps, and Gauss-Newton steps, each of which sees every training row, make it exact. Not
+    every seed finds it.
     """
     architecture = mixing.Config(d_model=4, n_heads=4, d_ff=10, window=2 * (max(digits, 1) + 1))
     run = Training(recipe="smallest", steps=2250, seed=1, batch_size=256, save_every=50)
@@ -52,7 +52,7 @@ RECIPES = {"smallest": smallest}
 
 
 def check(settings: Settings) -> int:
-    """Return the longest row, in tokens.
+    """Return the number of tokens of the longest row.
 
     Raises:
         UserError: Exit code USAGE; the sentence names the flag and what fits.
@@ -73,22 +73,22 @@ def check(settings: Settings) -> int:
 
 
 def train_step(settings: Settings, loss_fn: Callable, step: newton.Step) -> newton.Step:
-    """Return the usual step, or one that is a Gauss-Newton step in the last `newton_steps` steps."""
+    """Return the train step, with Gauss-Newton steps in the last `newton_steps` steps."""
     count, nats_fn = settings.options.newton_batches, newton.make_nats(settings)
     draw = newton.joined(partial(sample, settings=settings), count) if count else lambda key: every_row(settings)
     return newton.train_step(settings, loss_fn, step, lambda params, step: nats_fn(params, step.rows), draw)
 
 
 def every_row(settings: Settings) -> training.Step:
-    """Return every row of three terms or more on training lines, as far as it asks the model anything new.
+    """Return every row of three terms or more on training lines, with weight 0 where contexts start to repeat.
 
-    A prediction depends on `reach` tokens before the newest. What is asked after these and a term more has weight 0: it
-    is asked in the row that begins a term later too. The rows are in a random order, always the same.
+    A prediction depends on `reach` tokens before the newest. A context that begins after the first term occurs in the
+    row that begins a term later, too. The rows are in a fixed random order.
     """
     cfg = settings.data
     end = cfg.digits + mixing.reach(settings.model) + 2
     terms = max(3, -(-(end + 1) // (cfg.digits + 1)))
-    # Behind a barrier, or XLA would compute all tokens while it compiles.
+    # Without the barrier, XLA would compute all tokens as constants while it compiles.
     rows = jax.lax.optimization_barrier(jax.tree.map(jnp.asarray, _training_rows(cfg, terms)))
     batch = crops.predictable(generator.encode_rows(rows, cfg.digits, terms), cfg.digits)
     new_T = jnp.arange(batch.tokens_BT.shape[1]) < end
@@ -110,6 +110,6 @@ def _training_rows(cfg: Config, terms: int) -> generator.Progressions:
 
 
 def _counts(cfg: Config) -> Any:
-    """Return how many rows of each difference have a third term."""
+    """Return the number of rows with a third term, for each difference."""
     difference_K = np.arange(cfg.min_difference, cfg.max_difference + 1, dtype=np.int64)
     return np.maximum(0, 10**cfg.digits - 2 * abs(difference_K))

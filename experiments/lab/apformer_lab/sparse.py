@@ -1,20 +1,20 @@
-"""A decoder whose layers read a few tokens each, at places that are known in advance.
+"""A decoder whose layers read a few tokens each, at positions that are known in advance.
 
-    score(t, o) = q_t . k_o / sqrt(K) + bias[h, o]        o: the places that a layer reads from t
+    score(t, o) = q_t . k_o / sqrt(K) + bias[h, o]        o: the offsets that a layer reads from t
     y_t         = sum_o softmax(score(t))_o v_o
 
-So a token costs the same in a row of any length, and the logits depend on few tokens, all of whose strings a proof can
-list. The patterns of places, as offsets back from the token itself:
+So the cost of a token does not depend on the length of its row, and a proof can list all strings of the few tokens on
+which the logits depend. The patterns, as offsets back from the token itself:
 
     fixed_offsets   `offsets`, in every layer
     columns         two layers, for terms with the least significant digit first:
-                    0, P, P + 1 and the heading; then 0 and P - 1 and the heading's keys of the first layer alone
+                    0, P, P + 1 and the heading; then 0 and P - 1, without the heading
     ahead           three layers, for terms with the most significant digit first, see ahead.py:
                     0, P; then 0, 1; then P - 2, and a head that looks for a key ahead
 
 A row may begin with a heading of a few tokens and a separator. Terms of D digits and a separator then repeat every
-P = D + 1 tokens, and P is read off the text. Before the first term has ended, P is not known, and places that depend
-on it are hidden. So is what stands before the row, and the heading at any place but its own.
+P = D + 1 tokens, and P is found from the text. Before the first term has ended, P is unknown, and positions that depend
+on it are masked. So are positions before the row, and offsets that point into the heading.
 """
 
 from collections.abc import Callable
@@ -56,13 +56,13 @@ class Config:
     pattern: Literal["fixed_offsets", "columns", "ahead"] = "columns"
     """Places that a layer reads: fixed_offsets, columns (least significant digit first) or ahead (most significant)."""
     offsets: tuple[int, ...] = (0, 1)
-    """How many tokens back each token stands that a layer of fixed_offsets reads; the first is 0, the token itself."""
+    """Offsets back to the tokens that a layer of fixed_offsets reads; the first is 0, the token itself."""
     separator: int = 10
     """Token that ends the heading and each term."""
     heading: int | None = None
     """Number of tokens before the first separator, which name what the terms are. With None, rows begin with a term."""
     score_noise: float = 0.0
-    """Standard deviation of the noise on what keys decide and say, in training of the pattern ahead."""
+    """Standard deviation of the noise on both numbers of a key (see ahead.py), in training of the pattern ahead."""
     similarity: Literal["scaled_dot", "none"] = "scaled_dot"
     """Attention scores: scaled_dot, or none, where there are no queries and keys and biases alone decide."""
     attention_sink: bool = False
@@ -101,7 +101,7 @@ def max_tokens(cfg: Config) -> None:
 
 
 def wants_key(cfg: Config) -> bool:
-    """Return whether training draws at random, so that `apply` is to be given a key."""
+    """Return whether training draws at random, so that `apply` takes a key."""
     return cfg.pattern == "ahead"
 
 
@@ -133,11 +133,11 @@ def apply(
     """Return the logits of the next token at every position: (B, T, V).
 
     Args:
-        params: What `init` returns, or `unstack` of it.
+        params: Parameters, see `init`, or the result of `unstack`.
         tokens_BT: int32 rows.
         cfg: Config of the model.
-        key: Random key of a training step; without one the pattern ahead is as hard as its proof takes it.
-        lengths_B: Lengths of right-padded rows. What stands beyond a row changes nothing before it.
+        key: Random key of a training step; without one, the pattern ahead makes hard choices, as in its proof.
+        lengths_B: Not used: right-padding never changes the logits before it.
         capture: With "attention", (logits_BTV, {"attention": weights_LBHTS}) is returned.
     """
     config.check_tokens("tokens_BT", tokens_BT)
@@ -164,10 +164,10 @@ def init_cache(cfg: Config, batch_size: int, length: int, dtype: Any = jnp.float
 def extend(
     params: dict, tokens_BT: jax.Array, cache: dict, cfg: Config, *, lengths_B: jax.Array | None = None
 ) -> tuple[jax.Array, dict]:
-    """Return (logits_BTV, cache) of new tokens after those in the cache, in prefill and single steps alike.
+    """Return (logits_BTV, cache) of new tokens after those in the cache, in prefill and in single steps.
 
-    lengths_B: how many of a row's new tokens are real, possibly none. Raises ValueError for more tokens in one call
-    than the cache has room for.
+    lengths_B: Number of real new tokens of each row, possibly none. Raises ValueError for more tokens in one call than
+    the cache has slots.
     """
     config.check_tokens("tokens_BT", tokens_BT)
     (B, T), slots = tokens_BT.shape, next(iter(cache["layers"][0].values())).shape[1]
@@ -176,7 +176,7 @@ def extend(
     step_1T, rows_B1 = jnp.arange(T, dtype=jnp.int32)[None], jnp.arange(B)[:, None]
     real_BT = step_1T < (jnp.full(B, T) if lengths_B is None else lengths_B)[:, None]
     positions_BT = cache["length"][:, None] + step_1T
-    written_BT = jnp.where(real_BT, positions_BT, slots)  # what is not real has no slot, and is dropped
+    written_BT = jnp.where(real_BT, positions_BT, slots)  # padding has no slot, and is dropped
     tokens_BT = jnp.where(real_BT, tokens_BT, 0)
     period_BT = periods(jnp.where(real_BT, tokens_BT, -1), positions_BT, cache["period"], cfg)
     layers = [dict(layer) for layer in cache["layers"]]
@@ -203,7 +203,7 @@ def _logits(
 ) -> tuple[jax.Array, list]:
     """Return (logits_BTV, [(read, weights_BHTO) of each layer]).
 
-    stores: of each layer a function of the new keys and values, or values alone, that returns those of the rows.
+    stores: For each layer, a function of the new keys and values, or values alone, that returns those of whole rows.
     """
     embedding = {"params": params["embedding"]}
     x_BTD, seen = Embedding(cfg.vocab_size, cfg.d_model).apply(embedding, tokens_BT), []
@@ -238,7 +238,7 @@ class Block(nn.Module):
 
 
 class Bias(nn.Module):
-    """Bias of each head for each place that it reads."""
+    """Bias of each head for each position that it reads."""
 
     cfg: Config
 
@@ -248,7 +248,7 @@ class Bias(nn.Module):
 
 
 def _bias_init(pattern: str, key: jax.Array, shape_HO: tuple[int, int]) -> jax.Array:
-    """Begin with one place that each head reads most, the next for each; a head that is alone wants several."""
+    """Return biases with which each head prefers another position; a single head gets random ones."""
     heads, many = shape_HO
     if heads == 1:
         return jax.random.normal(key, shape_HO)
@@ -266,7 +266,7 @@ class Attention(nn.Module):
         """Return (y_BTD, weights_BHTO).
 
         store(key, value) -> the keys and values of the row, (B, S, H, K); without keys it takes the value alone.
-        look(y_BTHK, k_BSHK, v_BSHK) -> y_BTHK with what the last head finds in place of what it read.
+        look(y_BTHK, k_BSHK, v_BSHK) -> y_BTHK with the output of the last head replaced, see `ahead.look`.
         """
         cfg, D, H = self.cfg, self.cfg.d_model, self.cfg.n_heads
         K, glorot = D // H, nn.initializers.xavier_uniform

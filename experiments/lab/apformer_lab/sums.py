@@ -1,6 +1,7 @@
 """Sums as text, least significant digit first: 5000000000 7000000000 21000000000 is 5 + 7 = 12.
 
-Two terms of D digits are given, and the D + 1 digits of their sum are predicted. Pairs of terms are split.
+Two terms of D digits are given, and the D + 1 digits of their sum are predicted. Pairs of terms are split into
+training, validation and test.
 """
 
 # ruff: noqa: F403, F405, the names of the protocol of a task
@@ -43,17 +44,17 @@ def check(settings: Settings) -> int:
 
 
 def train_step(settings: Settings, loss_fn: Callable, step: newton.Step) -> newton.Step:
-    """Return the usual step, or one that is a Gauss-Newton step in the last `newton_steps` steps."""
+    """Return the train step, with Gauss-Newton steps in the last `newton_steps` steps."""
     draw = newton.joined(partial(sample, settings=settings), settings.options.newton_batches)
     return newton.train_step(settings, loss_fn, step, newton.make_nats(settings), draw)
 
 
 def sums(digits: int = 10) -> Settings:
-    """Sums of two terms, least significant digit first, by 75 numbers, 16 seeds at once.
+    """Sums of two terms, least significant digit first, by 75 parameters, 16 seeds at once.
 
     One layer reads five tokens: the digits of both terms at a place and at the place below, and the digit of the sum
-    before. It has no queries, keys, projection, norm or head of its own. With the sink a head can read as much of a
-    token where another is not there. Some seeds find the rule, and most do not.
+    before. It has no queries, keys, projection, norm or head of its own. The attention sink lets a head give a token
+    the same weight where another one is missing. Some seeds find the rule, and most do not.
     """
     architecture = sparse.Config(
         d_model=2,

@@ -1,7 +1,8 @@
-"""Training of a task of rows, and the names of the protocol that all tasks of the laboratory share.
+"""Training of a task of rows: the names of the task protocol that all such tasks share.
 
-Every training row is fresh: half as they come, half with runs of open places, where the format has such rows. A share
-hard_fraction of the batch is mined: the hardest of several times as many rows. Only the third and later terms count.
+Every training row is fresh. Half of the rows are random, and half have runs of open places (see rows.py), if the format
+has such rows. A share hard_fraction of the batch is mined: the hardest of several times as many rows. Only the third
+and later terms count.
 """
 
 from dataclasses import dataclass
@@ -37,12 +38,12 @@ class Options:
 
 
 def widths(form: Format) -> list[int]:
-    """Return the numbers of digits that an evaluation asks."""
+    """Return the widths of the terms in an evaluation."""
     return sorted({-(-form.digits // 2), form.digits, 4 * form.digits, 100}) if form.widths else [form.digits]
 
 
 def kinds(form: Format) -> tuple[str, ...]:
-    """Return the kinds of rows that a format has: runs of open places are known of three rules."""
+    """Return the kinds of rows of a format: only the first three of RULES have runs of open places."""
     known = all(numbers in list(rows.RULES.values())[:3] for numbers in form.numbers)
     return rows.KINDS if known else rows.KINDS[:1]
 
@@ -68,7 +69,7 @@ def crop(settings: Settings) -> int:
 
 
 def sample(key: jax.Array, settings: Settings, train_rows: Any = None) -> Batch:
-    """Return the batch of a training step, candidates for its hardest rows last. Pure, settings static."""
+    """Return the batch of a training step, with the candidates for mined rows last. Pure; settings are static."""
     mined, form = mined_rows(settings), settings.data.form
     drawn, candidates = settings.training.batch_size - mined, settings.options.mined_per_hard * mined
     if not form.widths:
@@ -81,7 +82,7 @@ def sample(key: jax.Array, settings: Settings, train_rows: Any = None) -> Batch:
 
 
 def drawn_rows(key: jax.Array, settings: Settings, size: int, kind: str = "random") -> Batch:
-    """Return training rows of one kind."""
+    """Draw training rows of one kind."""
     form, width_B = settings.data.form, jnp.full(size, settings.data.form.digits, jnp.int32)
     if form.widths:
         key, width_key = jax.random.split(key)
@@ -91,12 +92,12 @@ def drawn_rows(key: jax.Array, settings: Settings, size: int, kind: str = "rando
 
 
 def joined(*batches: Batch) -> Batch:
-    """Return the rows of several batches as one."""
+    """Concatenate the rows of several batches."""
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *batches)
 
 
 def validation(settings: Settings, rows_: Any) -> Batch:
-    """Return rows by which the best checkpoint is chosen, of each kind as many; the same for every seed."""
+    """Return the rows by which the best checkpoint is chosen: equally many of each kind, the same for every seed."""
     form, key, terms = settings.data.form, jax.random.key(VALIDATION_KEY), crop(settings)
     each = VALIDATION_ROWS // len(kinds(form))
     if not form.split:
@@ -108,7 +109,7 @@ def validation(settings: Settings, rows_: Any) -> Batch:
 
 
 def make_loss(settings: Settings) -> Any:
-    """Return loss_fn(params, batch, key) -> (loss, metrics); the metrics are of the rows before the mined ones."""
+    """Return loss_fn(params, batch, key) -> (loss, metrics); the metrics leave out mined rows."""
     run, apply = settings.training, training_apply(settings)
     dtype, mined = jnp.dtype(run.compute_dtype), mined_rows(settings)
 

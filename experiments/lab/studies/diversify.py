@@ -28,7 +28,7 @@ from apformer.runs import directory, recipes
 from apformer.tasks.translation import corpus
 
 TEACHER_STEPS = 9_000
-SHAPE = ("--d_ff", 512, "--dropout", 0.2)  # more pairs want less dropout
+SHAPE = ("--d_ff", 512, "--dropout", 0.2)  # more pairs need less dropout
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Diversify:
 
 
 def run(args: Diversify) -> None:
-    """Train both teachers, have them translate, train the last run. Raises UserError where a command fails."""
+    """Train both teachers, translate with them, and train the last run. Raises UserError if a command fails."""
     out = Path(args.out)
     texts = [
         out / f"train.{side}{Path(file).suffix}" for side, file in zip(("source", "target"), args.files, strict=True)
@@ -76,7 +76,7 @@ def run(args: Diversify) -> None:
 
 
 def begin(out: Path, args: Diversify, last: list[str]) -> None:
-    """Make the folder and write the flags into it, once they and the files are known to be right.
+    """Check the flags and the files, then make the folder and write the flags into it.
 
     Raises:
         UserError: For a flag or a file that does not fit, and for a folder of other flags (exit code USAGE).
@@ -96,12 +96,12 @@ def begin(out: Path, args: Diversify, last: list[str]) -> None:
 
 
 def pairs(args: Diversify, out: Path) -> list[tuple[str, str]]:
-    """Return all pairs for the last run, those of the files first."""
+    """Return the pairs for the last run: those of the files, then those that the teachers translate."""
     sources, targets = map(corpus.lines_of, args.files)
     written = []
     for name, given, step in (("forward", args.forward, 1), ("backward", args.backward, -1)):
         texts, path = args.files[::step], given or out / name
-        if given is None:  # validated in place of a test
+        if given is None:  # the validation part serves as the test part too
             validation = args.validation[::step]
             train(path, words("translate", texts, validation, validation, args.seed, TEACHER_STEPS))
         into = out / f"{name}{Path(texts[1]).suffix}"
@@ -119,7 +119,7 @@ def words(
 
 
 def train(path: Path, given: list[str]) -> None:
-    """Train a run, unless it is there; one that was stopped goes on."""
+    """Train a run if it does not exist; resume it if it was stopped."""
     if not (path / "config.json").exists():
         command("apformer", "train", *given, "--run_dir", path)
     elif not (path / "evaluation.json").exists():
@@ -127,7 +127,7 @@ def train(path: Path, given: list[str]) -> None:
 
 
 def translate(run: Path | str, file: str, into: Path, memory: int) -> list[str]:
-    """Return the lines of the file `into`, which a run writes of each line of `file`, unless it is there."""
+    """Return the translations of the lines of `file` by a run, which are written to `into` unless it exists."""
     if not into.exists():
         part = into.with_name(into.name + ".part")
         with part.open("w", encoding="utf-8") as lines:
@@ -141,7 +141,7 @@ def translate(run: Path | str, file: str, into: Path, memory: int) -> list[str]:
 
 
 def alike(sources: list[str], targets: list[str]) -> list[tuple[str, str]]:
-    """Leave out the pairs of which one side is far longer: there a teacher has repeated itself."""
+    """Return the pairs without those of which one side is far longer, where a teacher has repeated itself."""
     found = list(zip(sources, targets, strict=True))
     fit = [pair for pair in found if max(map(len, pair)) <= 2 * min(map(len, pair)) + 20]
     print(f"{len(found) - len(fit):,} of {len(found):,} pairs are left out: one side is far longer", file=sys.stderr)
@@ -149,7 +149,7 @@ def alike(sources: list[str], targets: list[str]) -> list[tuple[str, str]]:
 
 
 def command(module: str, *args: object, stdout: IO[str] | None = None) -> None:
-    """Run a command. Raises UserError, with its exit code, if it fails; it has said why."""
+    """Run a command, which prints its own errors. Raises UserError with its exit code if it fails."""
     call = [module, *map(str, args)]
     print(*call, file=sys.stderr, flush=True)
     code = subprocess.run([sys.executable, "-m", *call], stdout=stdout).returncode

@@ -1,6 +1,6 @@
-"""Translators with a memory of training pairs and minimum Bayes risk in translating.
+"""Translators that search with a memory of training pairs and minimum Bayes risk.
 
-All else is `apformer.tasks.translation`.
+All else is as in `apformer.tasks.translation`.
 """
 
 # ruff: noqa: F403, F405, the names of the protocol of a task
@@ -14,7 +14,7 @@ from apformer.tasks.translation import *
 from apformer.tasks.translation import training
 from apformer_lab.diversified.evaluation import evaluate, example, page  # noqa: F401
 
-del translate  # noqa: F821, which knows neither
+del translate  # noqa: F821, it ignores mbr and memory
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def check(settings: Settings) -> int:
 
 
 def check_search(options: Options) -> None:
-    """Raise UserError (exit USAGE) that names the flag of the search which does not fit."""
+    """Check the flags of the search. Raises UserError (exit USAGE) that names the flag and what fits."""
     fits = options.mbr == 0 or 2 <= options.mbr <= options.beams
     require("mbr", fits, options, f"0, or 2 to {options.beams}, or more --beams")
     require("memory", 0 <= options.memory < 2**31, options, "0 to 2147483647")

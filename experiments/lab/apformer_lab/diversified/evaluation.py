@@ -1,4 +1,4 @@
-"""Scores and the page of a diversified translator."""
+"""Evaluation and page of a diversified translator."""
 
 from collections.abc import Callable
 from functools import partial
@@ -28,7 +28,7 @@ def _method(settings: Settings) -> str:
 def page(
     settings: Settings, rows: dict[str, Any], params: Any, evaluation: dict[str, Any] | None, path: Path
 ) -> dict[str, Any]:
-    """Return the page of a translator, which says that its own search does less."""
+    """Return the content of the page, which says that its search has no memory and no minimum Bayes risk."""
     shown = translation.page(settings, rows, params, evaluation, path)
     shown["right"]["lead"] += f" {_method(settings)} This page does neither where it translates."
     return shown

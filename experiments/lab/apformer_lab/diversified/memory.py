@@ -25,7 +25,7 @@ from apformer.settings import Settings
 from apformer.tasks.translation import batches, training
 
 SHARE, TEMPERATURE = 0.5, 40.0  # s and T, chosen on validation sentences of Multi30k
-TOKENS = 2048  # of pairs whose states are computed at once, about
+TOKENS = 2048  # tokens of pairs whose states are computed at once, about
 MULTIPLE = 16  # their widths are multiples of this, so that few programs are compiled
 KEYS = 1024  # the same for the number of tokens that a batch looks up
 
@@ -34,16 +34,16 @@ class Index(NamedTuple):
     """Index of training pairs by their sources."""
 
     sources: list[bytes]  # the source tokens of each pair
-    has_PV: Any  # in sparse columns: the rarity of each token that a source has, over the norm of all of these
+    has_PV: Any  # sparse, by columns: rarity of each token in a source, divided by the norm of its row
     rarity_V: np.ndarray  # log(pairs / pairs whose source has the token)
 
 
 class Memory(NamedTuple):
-    """The target tokens of all pairs that some sentence looks up, one after the other; the first stands for padding."""
+    """Concatenated target tokens of all pairs that any sentence looks up; the first entry is padding."""
 
     state_ND: np.ndarray  # h_i
     token_N: np.ndarray  # y_i
-    places: list[np.ndarray]  # of each sentence: where the tokens of its pairs are
+    places: list[np.ndarray]  # for each sentence, the indices of the tokens of its pairs
 
 
 class Found(NamedTuple):
@@ -51,7 +51,7 @@ class Found(NamedTuple):
 
     state_BKD: jax.Array
     token_BK: jax.Array
-    real_BK: jax.Array  # which are no padding
+    real_BK: jax.Array  # whether a token is no padding
 
 
 def build(params: Any, settings: Settings, rows: dict[str, Any], sentences: Sequence[np.ndarray], count: int) -> Memory:
@@ -88,10 +88,10 @@ def index(sources: Sequence[np.ndarray], vocabulary: int) -> Index:
 
 
 def nearest(known: Index, source_S: np.ndarray, count: int) -> list[int]:
-    """Return the `count` pairs, nearest first, whose sources have most in common with a source.
+    """Return the `count` pairs whose sources have most in common with a source, nearest first.
 
-    Left out are pairs of the very same source, so that training sentences do not find themselves, and pairs that share
-    no token but those that all sources have.
+    Pairs with the same source are left out, so that training sentences do not find themselves, as are pairs that share
+    only tokens that all sources have.
     """
     tokens = np.unique(source_S)
     score_P = known.has_PV[:, tokens] @ known.rarity_V[tokens]
@@ -101,7 +101,7 @@ def nearest(known: Index, source_S: np.ndarray, count: int) -> list[int]:
 
 
 def states(params: Any, settings: Settings, sides: tuple[list, list]) -> list[np.ndarray]:
-    """Return h_TD of the target tokens of each pair: the states after the end token and the tokens before."""
+    """Return h_TD of each pair: the decoder states from which its target tokens are predicted."""
     cfg, longest = settings.model, settings.data.longest  # learned positions end at longest
     width_N = np.minimum(-(-batches.longest_of(sides) // MULTIPLE) * MULTIPLE, longest)
     found: list[Any] = [None] * len(width_N)
@@ -125,7 +125,7 @@ def _states(params: Any, part: batches.Padded, cfg: seq2seq.Config) -> jax.Array
 
 
 def _with_states(params: Any, cfg: seq2seq.Config) -> tuple[Any, seq2seq.Config]:
-    """Return the same model with a head that writes the decoder's last state, and the logits after it."""
+    """Return the model with a head that outputs the decoder's last state, and then the logits."""
     table_VD = params["decoder"].get("embedding", params["encoder"].get("embedding"))["table"]
     head_DV = table_VD.T if cfg.tie_embeddings else params["head"]["output"]["weight"]
     weight_DU = jnp.concatenate([jnp.eye(cfg.d_model, dtype=head_DV.dtype), head_DV], axis=1)
@@ -134,7 +134,7 @@ def _with_states(params: Any, cfg: seq2seq.Config) -> tuple[Any, seq2seq.Config]
 
 
 def look_up(memory: Memory, row_B: np.ndarray) -> Found:
-    """Return what the sentences of these numbers look up."""
+    """Return the target tokens that the given sentences look up."""
     places = [memory.places[n] for n in row_B]
     place_BK = np.zeros((len(places), -(-max(1, *map(len, places)) // KEYS) * KEYS), np.int32)
     for row_K, place in zip(place_BK, places, strict=True):
@@ -145,7 +145,7 @@ def look_up(memory: Memory, row_B: np.ndarray) -> Found:
 def extend(params: Any, cfg: seq2seq.Config, found: Found) -> Callable:
     """Return extend(tokens_BT, cache) -> (log p(y | h), cache). The rows of a batch are the beams of each sentence.
 
-    The share s of a sentence that found no pair is 0.
+    For a sentence without pairs, the share s is 0.
     """
     params, wider = _with_states(params, cfg)
     share_B11 = jnp.where(found.real_BK.any(1), SHARE, 0.0)[:, None, None]

@@ -17,7 +17,7 @@ TEMPERATURE = 0.4  # of scores as those of beam search; chosen on validation sen
 
 
 def best(texts: Sequence[Sequence], scores_W: Sequence[float] | np.ndarray) -> int:
-    """Return the number of the text c*, the first of equal ones.
+    """Return the index of the text c*, the first one in a tie.
 
     Args:
         texts: W sequences of tokens.
@@ -38,7 +38,7 @@ def ngrams(text: Sequence) -> list[Counter]:
 
 
 def overlap(first: list[Counter], second: list[Counter]) -> float:
-    """Return the mean overlap of the n-grams of two texts over the orders that either has, 0 to 1; of nothing, 1."""
+    """Return the mean overlap of the n-grams of two texts, 0 to 1, over the orders that either has; 1 if none."""
     orders = [(one, other, one.total() + other.total()) for one, other in zip(first, second, strict=True)]
     shares = [2 * (one & other).total() / total for one, other, total in orders if total]
     return sum(shares) / len(shares) if shares else 1.0

@@ -1,1 +1,1 @@
-"""The strings that a prediction depends on, for apformer.proof: numpy alone."""
+"""Lists of the strings that predictions depend on, for apformer.proof. Only numpy is needed."""

@@ -1,21 +1,21 @@
-"""Every context of progressions of any width, most significant digit first, each as a string of tokens and a bit.
+"""List every context of progressions of any width, most significant digit first, each as a string of tokens and a bit.
 
 After the terms y and x comes z = 2x - y. With u_i = 2 x_i - y_i and carries c in -1, 0, 1
 
     z_j = (u_j + c_j) mod 10      c_{j+1} = floor((u_j + c_j) / 10)      c_0 = 0
 
-and c_j may depend on every lower place, which is written after x_j. What a model of the pattern ahead predicts after
-z_{j+1} depends on two things. The first are the tokens 0, P, 1 and P + 1 before x_{j-1}, its state. The second is the
-bit of the first key that decides, from x_{j-2} on, whose numbers are a function of such a state, too. So the model is a
-finite automaton, which reads the places from j - 1 down. Of the places read so far, two things matter for what comes:
-the digits x_i and y_i of the last, and the function f for which c_j = f(c), where c is the carry into place i. There
-are 7 such functions. Which keys decide, and what they say, is computed from the weights. Then
+and c_j may depend on every lower place, which is written after x_j. With the pattern ahead, the prediction after
+z_{j+1} depends on two things. The first is the state of x_{j-1}: the tokens at the offsets 0, P, 1 and P + 1 back from
+it. The second is the bit of the first key that decides, from x_{j-2} on; a key is a function of such a state, too. So
+the model is a finite automaton that reads the places from j - 1 down. Of the places read so far, two things matter: the
+digits x_i and y_i of the last one, and the function f with c_j = f(c), where c is the carry into place i. There are 7
+such functions. Which keys decide, and their bits, are computed from the weights. Let
 
     F(f, place i) = the (bit, f(c)) for every place i - 1 whose key decides, with every carry c that it may pass on,
-                    and F(f after place i - 1, place i - 1) for every place i - 1 whose key does not
+                    and F(f after place i - 1, place i - 1) for every place i - 1 whose key does not decide
 
-with f(0) below the lowest place, is what can be met: its least solution has all (bit, c_j) that occur, at any width.
-A key with a number that is nearer to 0 than UNSURE is read both ways.
+with f(0) below the lowest place. The least solution contains all (bit, c_j) that occur, at any width. A key with a
+number that is nearer to 0 than UNSURE is read both ways.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,15 +31,15 @@ from apformer_lab.proof import strings as strings_file
 from apformer_lab.proof.strings import bias, code, grid, shown, strings, tokens_of  # noqa: F401
 
 FILES = [Path(strings_file.__file__)]
-SPACE, START = 10, 11  # tokens: ten digits and the space; START stands for all that is before a row
+SPACE, START = 10, 11  # tokens: ten digits and the space; START stands for tokens before the row
 DIGITS, CARRIES = range(10), (-1, 0, 1)
-UNSURE = 0.5  # a key with a number that is nearer to 0 may decide or not, and say either
+UNSURE = 0.5  # a key with a number nearer to 0 is read both ways
 READS = [[0], [1]], [[0, 1], [2, 3]], [[0, 1, 2, 3]]
-FUNCTIONS = [(c, c, c) for c in CARRIES] + [(-1, 0, 0), (-1, -1, 0), (0, 0, 1), (0, 1, 1)]  # of a carry -1, 0, 1
+FUNCTIONS = [(c, c, c) for c in CARRIES] + [(-1, 0, 0), (-1, -1, 0), (0, 0, 1), (0, 1, 1)]  # at c = -1, 0, 1
 
 
 def claim(data: dict, cfg: dict) -> str:
-    """Return what is proven if every context is continued rightly."""
+    """Return the claim that is proven if every context is continued correctly."""
     return (
         "every progression with terms of any number of digits, most significant first, up or down, of any length, from "
         "its first two terms"
@@ -47,13 +47,13 @@ def claim(data: dict, cfg: dict) -> str:
 
 
 def fault(data: dict, cfg: dict) -> str | None:
-    """Return why these contexts are not those of a model, in words; None if they are."""
+    """Return the reason why these contexts are not those of the model; None if they are."""
     if (cfg["pattern"], cfg["vocab_size"], cfg["separator"]) != ("ahead", 11, 10) or data.get("order") != "msb":
         return f"they are of pattern ahead with 11 tokens, and it has {cfg['pattern']} with {cfg['vocab_size']}"
 
 
 def reads(cfg: dict, layer: int) -> np.ndarray:
-    """Return the places in a string of what a layer, counted from 1, reads: (keys, tokens of their own strings)."""
+    """Return the places in a string of a layer (from 1): (keys, tokens that each key depends on)."""
     return np.array(READS[layer - 1])
 
 
@@ -61,14 +61,14 @@ OWN = SimpleNamespace(reads=reads)
 
 
 def slices(data: dict, cfg: dict, weights: dict) -> Iterator[np.ndarray]:
-    """Yield the contexts: columns of four tokens, the bit + 1 and the character that has to follow."""
+    """Yield the contexts: columns of four tokens, the bit + 1 and the right character."""
     x, y, bits = *grid(DIGITS, DIGITS), np.array(CARRIES)
     u, space = 2 * x - y, np.full(100, SPACE)
     lower, upper = grid(range(100), range(100))  # places are numbered 10 x + y
     goes, says = keys((x[lower], y[lower], x[upper], y[upper]), weights, cfg)
     goes, says = goes.reshape(100, 100), says.reshape(100, 100, 3)
     goes_on, last = keys((space, space, x, y), weights, cfg)
-    last |= goes_on[:, None]  # then z is read, of which nothing is known
+    last |= goes_on[:, None]  # the search then reaches z, which may be anything
     start = [tuple((u + c) // 10 for c in CARRIES) for u in u.tolist()]
     found = {(f, place): np.zeros((3, 3), bool) for f in FUNCTIONS for place in range(100)}  # bit, c_j
     changed = True
@@ -84,13 +84,13 @@ def slices(data: dict, cfg: dict, weights: dict) -> Iterator[np.ndarray]:
             if (new > met).any():
                 met |= new
                 changed = True
-    met = np.stack([found[f, place] for place, f in enumerate(start)])  # of the place below the one that is asked
+    met = np.stack([found[f, place] for place, f in enumerate(start)])  # for the place below the predicted one
     place, above, bit, c = grid(range(100), range(100), range(3), range(3))
     occurs = met[place, bit, c]
     within = [x[place], y[place], x[above], y[above], bit, (u[above] + bits[c]) % 10]
     yield np.stack(within)[:, occurs]
     of_z = np.tile(np.array(CARRIES) == 0, (100, 1))  # the bits after a place of z, whose keys end at the last token
-    for _ in range(3 * 100):  # each time before the last finds one more
+    for _ in range(3 * 100):  # each pass but the last finds at least one more
         of_z |= says.any(0) | (goes[:, :, None] & of_z[:, None]).any(0)
     goes_on, first = keys((x, y, space, space), weights, cfg)  # at the highest digit of z
     lowest = (first | goes_on[:, None] & of_z).any(0) | (np.array(CARRIES) == 0)
@@ -102,24 +102,24 @@ def slices(data: dict, cfg: dict, weights: dict) -> Iterator[np.ndarray]:
 
 
 def parts(columns: np.ndarray, data: dict) -> dict[str, np.ndarray]:
-    """Return the kind of a slice, and that all of its rows are of it."""
+    """Return {kind of the slice: mask of its contexts}, which are all of one kind."""
     kinds = {SPACE: "the space after a term", START: "the space after the second term"}
     kind = "the lowest digit" if columns[0, 0] == SPACE else kinds.get(int(columns[3, 0]), "within a term")
     return {kind: np.ones(columns.shape[1], bool)}
 
 
 def text(column: list, place: int, data: dict) -> tuple[str, str]:
-    """Return (what is given, what has to follow) of a context's character."""
+    """Return (description of the tokens and the bit, right character) of a context."""
     names = [f"{name} tokens ago" for name in ("P - 2", "2P - 2", "P - 1", "2P - 1")]
     given, right = shown([*column[:4], column[5]], names, "0123456789 ")
     return f"{given}, and the bit {CARRIES[column[4]]} looked for ahead", right
 
 
 def rows(codes: np.ndarray, cfg: dict, weights: dict) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return texts after whose last token a model says what it says of these strings: (which, tokens), by length.
+    """Return texts in which these strings decide the next token: (indices of the strings, tokens) of each length.
 
-    Left out are bits that no single place below a state leads to. Terms have four digits, of which the third is one
-    whose key says the bit, or one digit, before which no key is read.
+    Strings with a bit that no single place below the state gives are left out. Terms have four digits, the third of
+    which has a key with the bit, or one digit, for which no key is read.
     """
     tokens, (x, y) = tokens_of(codes, START + 1, 5), grid(DIGITS, DIGITS)
     lower, upper = grid(range(100), range(100))
@@ -142,10 +142,10 @@ def rows(codes: np.ndarray, cfg: dict, weights: dict) -> list[tuple[np.ndarray, 
 
 
 def keys(columns: Sequence[np.ndarray], weights: dict, cfg: dict) -> tuple[np.ndarray, np.ndarray]:
-    """Return (whether keys may go on, which of -1, 0 and 1 they may say instead): (N,) and (N, 3) bool.
+    """Return (whether a key may not decide, which bits -1, 0 and 1 it may have if it does): bool (N,) and (N, 3).
 
-    The key of a string is that of its last token in the last layer. It has two numbers, the first of its key and the
-    first of its value. It decides if the first is above 0, and then says the sign of the second.
+    The key of a string is that of its newest token in the last layer. It has two numbers, the first coordinates of its
+    key and of its value. It decides if the first number is above 0; its bit is the sign of the second.
     """
     distinct, place_of = np.unique(code(columns, START + 1), return_inverse=True)
     x, (_, own) = below_last(distinct, weights, cfg, OWN)
@@ -156,14 +156,14 @@ def keys(columns: Sequence[np.ndarray], weights: dict, cfg: dict) -> tuple[np.nd
 
 
 def silent(w: dict) -> dict:
-    """Return the weights of a layer whose last head reads nothing."""
+    """Return the weights of a layer with values of 0 in its last head."""
     value = w["attention.value"].copy()
     value[:, -1] = 0.0
     return w | {"attention.value": value}
 
 
 def said(codes: np.ndarray, w: dict) -> np.ndarray:
-    """Return what the bit of each string adds to the states of the last layer."""
+    """Return the vectors that the bits of strings add to the states of the last layer: (strings, D)."""
     return (codes // (START + 1) ** 4 % (START + 1) - 1.0)[:, None] * w["attention.output"][-1, 0]
 
 
@@ -177,7 +177,7 @@ def below_last(codes: np.ndarray, weights: dict, cfg: dict, contexts: Any) -> tu
 
 
 def logits(codes: np.ndarray, weights: dict, cfg: dict, contexts: Any = OWN) -> np.ndarray:
-    """Return the logits after each of these strings, which are distinct and in order: (strings, vocabulary)."""
+    """Return the logits after each of these strings, which are distinct and sorted: (strings, vocabulary)."""
     x, (seen, w) = below_last(codes, weights, cfg, contexts)
     return network.read_out(network.block(x, seen, silent(w), cfg, said(codes, w)), weights, cfg)
 
@@ -188,9 +188,8 @@ def bounded_logits(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the logits after each string, and the ratio of its margin to the bound of its rounding.
 
-    Bounds are of the lengths of errors alone.
-
-    A key is read both ways if one of its numbers is nearer to 0 than UNSURE, so these may err by as much.
+    Only the Euclidean lengths of errors are bounded. The numbers of a key may have errors up to UNSURE, since a key
+    with a number nearer to 0 is read both ways.
     """
     distinct, place_of = np.unique(codes, return_inverse=True)
     tokens, (*below, (seen, w)) = network.layers(distinct, weights, cfg, contexts)
@@ -218,9 +217,9 @@ def bounded_logits(
 def erring(
     normed: Normed, columns: np.ndarray, bias_J: np.ndarray, scale: np.ndarray, size: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return how far float32's products of norm(x) with columns (D, J), plus biases of these sizes, can be from exact.
+    """Bound the float32 error of products of norm(x) with columns (D, J), plus biases of these sizes.
 
-    size: of the numbers in the columns, where these are differences.
+    size: Sizes of the numbers in the columns, if these are differences.
     """
     size = np.abs(columns) if size is None else size
     carried, sizes = length(scale[:, None] * columns, 0), normed.size @ size + bias_J

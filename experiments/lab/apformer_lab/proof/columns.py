@@ -1,23 +1,23 @@
-"""Every context of rows of terms of any width, least significant digit first, each as a string of tokens.
+"""List every context of rows of terms of any width, least significant digit first, each as a string of tokens.
 
-After the terms y and x comes z = a x + b y, modulo base^D where rows begin with a heading, else as far as it has D
-digits. Its digits follow from the lowest up, with carries c:
+After the terms y and x comes z = a x + b y, modulo base^D if rows begin with a heading, else as long as it has D
+digits. Its digits are computed from the lowest up, with carries c:
 
     t_j = a x_j + b y_j + c_j      z_j = t_j mod base      c_{j+1} = floor(t_j / base)      c_0 = 0
 
 A term and the space after it have P tokens. The first of two layers reads the token itself, those P and P + 1 before
-it, and the heading; the second the token itself and that P - 1 before it. So what is predicted after a token depends on
+it, and the heading; the second the token itself and that P - 1 before it. So a prediction depends on these tokens:
 
     0         P          P + 1        heading        P - 1    2P - 1    2P
     z_{j-1}   x_{j-1}    x_{j-2}      rule, base     x_j      y_j       y_{j-1}
 
 where place -1 of a term is the space before it, place -2 the highest digit of the term before that, and place D the
-space after it. These strings are finitely many, whatever D is. A carry c_{j-1} stands for all lower places: it is what
-x_{j-2} passes on beside some y_{j-2} and some carry c_{j-2}, which may be any. Without an error among these strings,
-rows of any length with terms of any number of digits are continued rightly.
+space after it. These strings are finitely many, whatever D is. A carry c_{j-1} stands for all lower places: it may be
+any that x_{j-2} passes on with some y_{j-2} and some c_{j-2}. If none of these strings has an error, rows of any length
+with terms of any number of digits are continued correctly.
 
-z_{j-1} and its column tell c_j, but for base 2: there z = 2x - y has the same z_{j-1} for the carries -1 and 1. Only
-x_{j-2} tells these apart: 2 x_{j-2} - y_{j-2} + c_{j-2} passes on 1 if x_{j-2} is 1 alone, and -1 if it is 0 alone.
+z_{j-1} and its column determine c_j, except in base 2: there z = 2x - y has the same z_{j-1} for the carries -1 and 1.
+Only x_{j-2} distinguishes them: 2 x_{j-2} - y_{j-2} + c_{j-2} passes on 1 only if x_{j-2} is 1, and -1 only if it is 0.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,12 +29,12 @@ from apformer_lab.proof import strings as strings_file
 from apformer_lab.proof.strings import RULES, bias, grid, shown, strings, tokens_of  # noqa: F401
 
 FILES = [Path(strings_file.__file__)]
-CHARACTERS = "0123456789abcdef =+*"  # with a heading; else of ten digits and the space
+CHARACTERS = "0123456789abcdef =+*"  # with a heading; else ten digits and the space
 MOST = 2**19  # strings of a slice, about
 
 
 def claim(data: dict, cfg: dict) -> str:
-    """Return what is proven if every context is continued rightly."""
+    """Return the claim that is proven if every context is continued correctly."""
     rules, bases = ", ".join(data.get("rules", ["progression"])), ", ".join(map(str, data.get("bases", [10])))
     return (
         f"every row by {rules} in base {bases}, least significant digit first, with terms of any number of digits, of "
@@ -43,7 +43,7 @@ def claim(data: dict, cfg: dict) -> str:
 
 
 def fault(data: dict, cfg: dict) -> str | None:
-    """Return why these contexts are not those of a model, in words; None if they are."""
+    """Return the reason why these contexts are not those of the model; None if they are."""
     heading = 2 if "bases" in data else None
     if (cfg["pattern"], cfg["heading"], data.get("order", "lsb")) != ("columns", heading, "lsb"):
         return f"they are of pattern columns with heading {heading}, and it has {cfg['pattern']}, {cfg['heading']}"
@@ -52,7 +52,7 @@ def fault(data: dict, cfg: dict) -> str | None:
 
 
 def reads(cfg: dict, layer: int) -> np.ndarray:
-    """Return the places in a string of what a layer, counted from 1, reads: (keys, tokens of their own strings)."""
+    """Return the places in a string of a layer (from 1): (keys, tokens that each key depends on)."""
     last = 3 + (cfg["heading"] or 0)
     heading = [*range(3, last)]
     own, other = [0, 1, 2, *heading], [last, last + 1, last + 2, *heading]
@@ -60,7 +60,7 @@ def reads(cfg: dict, layer: int) -> np.ndarray:
 
 
 def slices(data: dict, cfg: dict, weights: dict | None = None) -> Iterator[np.ndarray]:
-    """Yield all contexts: the tokens of the docstring in its order, and the character that follows."""
+    """Yield all contexts: the tokens in the order of the module's docstring, and the character that follows."""
     for rule in data.get("rules", ["progression"]):
         for base in data.get("bases", [10]):
             parts = -(-2 * base**5 // MOST)
@@ -70,7 +70,7 @@ def slices(data: dict, cfg: dict, weights: dict | None = None) -> Iterator[np.nd
 
 
 def parts(columns: np.ndarray, data: dict) -> dict[str, np.ndarray]:
-    """Return the rule and base of a slice, and that all of its rows are of them."""
+    """Return {rule and base of the slice: mask of its contexts}, which all have one rule and base."""
     name = "progression, base 10"
     if "bases" in data:
         name = f"{[*RULES][int(columns[3, 0]) - 17]}, base {int(columns[4, 0]) + 1}"
@@ -118,18 +118,18 @@ def others(rule: str, base: int, cfg: dict) -> np.ndarray:
 
 
 def named(rule: str, base: int, tokens: tuple, cfg: dict) -> np.ndarray:
-    """Return columns of contexts with their heading, if there is one."""
+    """Add the heading, if there is one, to columns of contexts."""
     heading = (17 + [*RULES].index(rule), base - 1)[: cfg["heading"] or 0]
     return np.stack([*tokens[:3], *(np.full_like(tokens[0], token) for token in heading), *tokens[3:]])
 
 
 def passed(rule: str, base: int) -> np.ndarray:
-    """Return the carries that there can be."""
+    """Return the possible carries."""
     return np.array((-1, 0, 1) if RULES[rule][1] < 0 else (0, 1))
 
 
 def passed_on(rule: str, base: int) -> np.ndarray:
-    """Return which carries a digit x may pass on, beside any y and any carry: bool (digits, carries)."""
+    """Return which carries a digit x passes on with some y and some carry in: bool (digits, carries)."""
     (a, b, _), carries = RULES[rule], passed(rule, base)
     x, y, c = grid(range(base), range(base), carries)
     found = np.zeros((base, len(carries)), bool)
@@ -138,7 +138,7 @@ def passed_on(rule: str, base: int) -> np.ndarray:
 
 
 def text(column: list, place: int, data: dict) -> tuple[str, str]:
-    """Return (what is given, what has to follow) of a context's character."""
+    """Return (description of the tokens read, right character) of a context."""
     heading = len(column) - 7
     back = [f"{name} tokens ago" for name in ("0", "P", "P + 1", "P - 1", "2P - 1", "2P")]
     names = back[:3] + ["as the rule", "as the base"][:heading] + back[3:]
@@ -146,9 +146,9 @@ def text(column: list, place: int, data: dict) -> tuple[str, str]:
 
 
 def rows(codes: np.ndarray, cfg: dict, weights: dict | None = None) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return texts after whose last token a model says what it says of these strings: (which, tokens), by length.
+    """Return texts in which these strings decide the next token: (indices of the strings, tokens) of each length.
 
-    Terms have three digits, or one, and what the model does not read is 0.
+    Terms have three digits or one; digits that the model does not read are 0.
     """
     h, space, start, found = cfg["heading"] or 0, cfg["separator"], cfg["vocab_size"], []
     tokens = tokens_of(codes, start + 1, 6 + h)
@@ -176,9 +176,9 @@ def rows(codes: np.ndarray, cfg: dict, weights: dict | None = None) -> list[tupl
 
 
 def put(text: np.ndarray, P: int, tokens: np.ndarray, h: int) -> None:
-    """Write strings into texts so that they are what the last token reads."""
+    """Write strings into texts, in place, at the positions that the last token reads."""
     end = text.shape[1] - 1
     text[:, :h] = tokens[:, 3 : 3 + h]
     for back, place in zip((0, P, P + 1, P - 1, 2 * P - 1, 2 * P), (0, 1, 2, 3 + h, 4 + h, 5 + h), strict=True):
-        if end - back >= h:  # else it is hidden
+        if end - back >= h:  # else it is masked
             text[:, end - back] = tokens[:, place]

@@ -1,10 +1,10 @@
-"""Every context of linear recurrences x_n = a x_{n-1} + b x_{n-2} + c modulo 10^D, each as a string of tokens.
+"""List every context of linear recurrences x_n = a x_{n-1} + b x_{n-2} + c modulo 10^D, each as a string of tokens.
 
-A layer reads a token and the W - 1 before it, and, where rows name their rule, the name. So L layers read L (W - 1)
-tokens back. What is predicted after a token is a function of these tokens, or of fewer near the beginning of a row.
-A term depends on its rule and the two terms before it, so any neighbours of a row are themselves a row that begins with
-its first two. So rows of R + 1 terms hold every context there is, where R terms hold all that is read when the first
-character of the next is asked, and no error among them proves rows of any length.
+A layer reads a token and the W - 1 before it, and, if rows name their rule, the name. So L layers read L (W - 1) tokens
+back, and a prediction is a function of these tokens, or of fewer near the beginning of a row. A term depends on its
+rule and the two terms before it, so consecutive terms of a row are themselves a row. Let R terms contain all tokens
+read for the prediction of the first character of the next term. Then rows of R + 1 terms contain every context, and if
+none has an error, rows of any length are continued correctly.
 """
 
 from collections.abc import Iterator
@@ -16,40 +16,40 @@ from apformer_lab.proof import strings as strings_file
 from apformer_lab.proof.strings import RULES, tokens_of
 
 FILES = [Path(strings_file.__file__)]
-SPACE, START = 10, 11  # tokens: ten digits and the space; START stands for all that is before a row
-SLICE = 2**17  # contexts that are asked at once, about
-LARGEST = 9999  # of the numbers of a rule: products of them and of a digit fit int32
+SPACE, START = 10, 11  # tokens: ten digits and the space; START stands for tokens before the row
+SLICE = 2**17  # contexts of a slice, about
+LARGEST = 9999  # largest number in a rule: its product with a digit fits int32
 
 
 def numbers(rule: str) -> tuple[int, int, int]:
-    """Return (a, b, c) of a rule. Raises ValueError if it is none."""
+    """Return (a, b, c) of a rule. Raises ValueError if there is no such rule."""
     a, b, c = RULES[rule] if rule in RULES else map(int, rule.split(","))
     return a, b, c
 
 
 def claim(data: dict, cfg: dict) -> str:
-    """Return what is proven if every context is continued rightly."""
+    """Return the claim that is proven if every context is continued correctly."""
     rules = f"rule{'s' * (len(data['rules']) > 1)} {', '.join(data['rules'])}"
     return f"every row of {data['digits']}-digit terms by the {rules}, of any length, from its first two terms"
 
 
 def window(cfg: dict) -> int:
-    """Return how many tokens a layer reads."""
+    """Return the number of tokens that a layer reads, without a name."""
     return cfg["window"] if "window" in cfg else len(cfg["offsets"])
 
 
 def reach(cfg: dict) -> int:
-    """Return how many tokens before the newest a prediction depends on."""
+    """Return the number of tokens before the newest that a prediction depends on."""
     return cfg["n_layers"] * (window(cfg) - 1)
 
 
 def named(cfg: dict) -> int:
-    """Return how many tokens of a name each layer reads."""
+    """Return the number of tokens of the rule's name that each layer reads."""
     return cfg.get("heading") or 0
 
 
 def fault(data: dict, cfg: dict) -> str | None:
-    """Return why these contexts are not those of a model, in words; None if they are."""
+    """Return the reason why these contexts are not those of the model; None if they are."""
     if "pattern" not in cfg:
         if cfg["position"] != "relative" or not cfg["window"]:
             return f"position is {cfg['position']}, window {cfg['window']}: relative with a window alone is proven"
@@ -62,22 +62,22 @@ def fault(data: dict, cfg: dict) -> str | None:
 
 
 def bias(cfg: dict) -> str:
-    """Return the name of the weights that are added to scores, of a head and each place that it reads."""
+    """Return the name of the weights that are added to the scores of a head, one for each key that it reads."""
     return strings_file.bias(cfg) if "pattern" in cfg else "attention.relative.table"
 
 
 def reads(cfg: dict, layer: int) -> np.ndarray:
-    """Return the places in a string of what a layer, counted from 1, reads: (keys, tokens of their own strings).
+    """Return the places in a string of a layer (from 1): (keys, tokens that each key depends on).
 
-    A string has the token itself and those before it, and then the name of the rule, if there is one. What is read of
-    the name is what layers say of a token with nothing before it.
+    A string has the newest token and those before it, and then the name of the rule, if there is one. The states of the
+    name depend on no other token.
     """
     below, last = (layer - 1) * (window(cfg) - 1) + 1, layer * (window(cfg) - 1) + 1
     keys = np.arange(window(cfg))[:, None] + np.arange(below)
     if not named(cfg):
         return keys
     name = np.array([[last] + [-1] * (below - 1)])
-    if layer == 1:  # of a token alone
+    if layer == 1:  # its keys depend on one token each
         return np.concatenate([keys, name])
     name, keys = (
         np.pad(name, ((0, 0), (0, 1)), constant_values=-1),
@@ -87,7 +87,7 @@ def reads(cfg: dict, layer: int) -> np.ndarray:
 
 
 def slices(data: dict, cfg: dict, weights: dict | None = None) -> Iterator[np.ndarray]:
-    """Yield (rule, first term, second term, terms given), a column for each context."""
+    """Yield (rule, first term, second term, number of given terms), a column for each row of contexts."""
     D, back, pairs = data["digits"], reach(cfg), 100 ** data["digits"]
     R = max(2, 1 - (D - 1 - back) // (D + 1))
     for rule in range(len(data["rules"])):
@@ -99,12 +99,12 @@ def slices(data: dict, cfg: dict, weights: dict | None = None) -> Iterator[np.nd
 
 
 def parts(columns: np.ndarray, data: dict) -> dict[str, np.ndarray]:
-    """Return the rule of a slice, and that all of its rows are of it."""
+    """Return {rule of the slice: mask of its contexts}, which all have one rule."""
     return {data["rules"][int(columns[0, 0])]: np.ones(columns.shape[1], bool)}
 
 
 def terms(columns: np.ndarray, data: dict) -> list[np.ndarray]:
-    """Return the terms of each context, that which is asked for last."""
+    """Return the terms of each context; the last one is to be predicted."""
     rule, *row, given = columns
     a, b, c = numbers(data["rules"][int(rule[0])])
     while len(row) < given[0] + 1:
@@ -113,7 +113,7 @@ def terms(columns: np.ndarray, data: dict) -> list[np.ndarray]:
 
 
 def strings(columns: np.ndarray, data: dict, cfg: dict) -> tuple[np.ndarray, np.ndarray]:
-    """Return (codes, truth), (contexts, D + 1) each: what every asked character depends on, and the character."""
+    """Return (codes, truth), (contexts, D + 1) each: the string of each character to predict, and the character."""
     D, back, h, row = data["digits"], reach(cfg), named(cfg), terms(columns, data)
     tokens = [np.full(len(row[0]), START)] * (back + D + 2) + [np.full(len(row[0]), SPACE)] * h
     for number, term in enumerate(row):
@@ -125,7 +125,7 @@ def strings(columns: np.ndarray, data: dict, cfg: dict) -> tuple[np.ndarray, np.
 
 
 def text(column: list, place: int, data: dict) -> tuple[str, str]:
-    """Return (what is given, what has to follow) of a context's character."""
+    """Return (text before, right character) of a character to predict, by its place."""
     row = [int(term[0]) for term in terms(np.asarray(column)[:, None], data)]
     line = " ".join([str(column[0] + 1)] * (len(data["rules"]) > 1) + [f"{term:0{data['digits']}d}" for term in row])
     end = len(line) - data["digits"] - 1 + place
@@ -133,13 +133,13 @@ def text(column: list, place: int, data: dict) -> tuple[str, str]:
 
 
 def rows(codes: np.ndarray, cfg: dict, weights: dict | None = None) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return texts after whose last token a model says what it says of these strings: (which, tokens), by length."""
+    """Return texts in which these strings decide the next token: (indices of the strings, tokens) of each length."""
     h, length = named(cfg), reach(cfg) + 1
     tokens = tokens_of(codes, START + 1, length + h).astype(np.int32)
     text, found = tokens[:, :length][:, ::-1], []
     before = (text == START).sum(1)
     for n in np.unique(before):
         which = np.flatnonzero(before == n)
-        space = np.full((len(which), h * (n == 0)), SPACE, np.int32)  # else the text begins with that after the name
+        space = np.full((len(which), h * (n == 0)), SPACE, np.int32)  # else the text begins with that space
         found.append((which, np.concatenate([tokens[which, length:], space, text[which, n:]], axis=1)))
     return found

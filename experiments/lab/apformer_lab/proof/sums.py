@@ -1,4 +1,4 @@
-"""Every context of the sums of two terms of D digits, least significant digit first, each as a string of tokens.
+"""List every context of sums of two terms of D digits, least significant digit first, each as a string of tokens.
 
     a_0 .. a_{D-1} _ b_0 .. b_{D-1} _ s_0 .. s_D        t_j = a_j + b_j + c_j      s_j = t_j mod 10      c_0 = 0
 
@@ -11,8 +11,8 @@ At the lowest place (j = 0) the space before it, the space before b_0, and nothi
 place -1; in place of a_D and b_D there is a space. A carry c_{j-1} stands for all lower places. It is 0 at the lowest,
 and 0 or 1 at every other, whatever the digits above. So these strings are finitely many: 100 for s_0, 10^4 for each
 carry for the digits between, 100 for each carry for s_D. From D = 3 on they are the same for every D, and only the
-offsets depend on it. Without an error among them every digit of every sum is right after the right digits before it,
-and so, from the lowest up, after its own.
+offsets depend on it. If none of them has an error, every digit of every sum is right after the right digits before it,
+and so, by induction from the lowest digit up, after predicted ones.
 """
 
 from collections.abc import Iterator
@@ -24,23 +24,23 @@ from apformer_lab.proof import strings as strings_file
 from apformer_lab.proof.strings import bias, grid, strings, tokens_of  # noqa: F401
 
 FILES = [Path(strings_file.__file__)]
-SPACE, START = 10, 11  # tokens: ten digits and the space; START stands for all that is before a row
+SPACE, START = 10, 11  # tokens: ten digits and the space; START stands for tokens before the row
 KINDS = ("first digit", "digits between", "last digit")
 
 
 def offsets(digits: int) -> tuple[int, ...]:
-    """Return how many tokens back the five tokens of a context stand, in the order of the docstring."""
+    """Return the offsets back to the five tokens of a context, in the order of the module's docstring."""
     return 0, digits, digits + 1, 2 * digits + 1, 2 * digits + 2
 
 
 def claim(data: dict, cfg: dict) -> str:
-    """Return what is proven if every context is continued rightly."""
+    """Return the claim that is proven if every context is continued correctly."""
     digits = data["digits"]
     return f"every pair of terms of {digits} digits, all 10^{2 * digits}, with their sum, least significant digit first"
 
 
 def fault(data: dict, cfg: dict) -> str | None:
-    """Return why these contexts are not those of a model, in words; None if they are."""
+    """Return the reason why these contexts are not those of the model; None if they are."""
     if cfg["pattern"] != "fixed_offsets" or cfg["n_layers"] != 1 or cfg["heading"]:
         return f"they are of one layer of pattern fixed_offsets, and it has {cfg['n_layers']} of {cfg['pattern']}"
     seen, known = tuple(cfg["offsets"]), offsets(data["digits"])
@@ -48,12 +48,12 @@ def fault(data: dict, cfg: dict) -> str | None:
 
 
 def reads(cfg: dict, layer: int) -> np.ndarray:
-    """Return the places in a string of what the layer reads: (keys, tokens of their own strings)."""
+    """Return the places in a string of the layer: (keys, tokens that each key depends on)."""
     return np.arange(len(cfg["offsets"]))[:, None]
 
 
 def slices(data: dict, cfg: dict, weights: dict | None = None) -> Iterator[np.ndarray]:
-    """Yield all contexts, (6, contexts) of each kind: the tokens of the docstring, and the digit that follows."""
+    """Yield all contexts, (6, contexts) of each kind: the tokens of the module's docstring, and the next digit."""
     space, ten, digits = np.full_like, range(10), data["digits"]
     a, b = grid(ten, ten)
     yield np.stack([space(a, SPACE), b, space(a, SPACE), a, space(a, START), (a + b) % 10])
@@ -67,24 +67,24 @@ def slices(data: dict, cfg: dict, weights: dict | None = None) -> Iterator[np.nd
 
 
 def parts(columns: np.ndarray, data: dict) -> dict[str, np.ndarray]:
-    """Return the kind of a slice, and that all of its rows are of it."""
+    """Return {kind of the slice: mask of its contexts}, which are all of one kind."""
     kind = 0 if columns[4, 0] == START else 2 if columns[3, 0] == SPACE else 1
     return {KINDS[kind]: np.ones(columns.shape[1], bool)}
 
 
 def text(column: list, place: int, data: dict) -> tuple[str, str]:
-    """Return (what is given, what has to follow) of a context's digit."""
+    """Return (text before, right digit) of a context."""
     ((_, row),) = texts(np.asarray(column)[:-1, None].T, data["digits"])
     return "".join("0123456789 "[token] for token in row[0]), str(int(column[-1]))
 
 
 def rows(codes: np.ndarray, cfg: dict, weights: dict | None = None) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return texts after whose last token a model says what it says of these strings: (which, tokens), by length."""
+    """Return texts in which these strings decide the next token: (indices of the strings, tokens) of each length."""
     return texts(tokens_of(codes, START + 1, 5), cfg["offsets"][1])
 
 
 def texts(tokens: np.ndarray, digits: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return (which of these strings (N, 5), texts) by length. What stands before the digit asked for is a right sum.
+    """Return (indices of strings (N, 5), texts) of each length. A text is a right sum up to the digit to predict.
 
     A carry into the place below comes from the place below that, whose digits are 5 and 5. All other digits are 0.
     """
@@ -97,7 +97,7 @@ def texts(tokens: np.ndarray, digits: int) -> list[tuple[np.ndarray, np.ndarray]
             carry = (chosen[:, 0] - chosen[:, 2] - chosen[:, 4]) % 10
             text[:, [place - 2, digits + place - 1]] = 5 * carry[:, None]
         for back, token in zip(offsets(digits), chosen.T, strict=True):
-            if back < text.shape[1]:  # else nothing stands there
+            if back < text.shape[1]:  # else it is before the row
                 text[:, text.shape[1] - 1 - back] = token
         if len(chosen):
             found.append((np.flatnonzero(which), text))
