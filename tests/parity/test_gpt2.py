@@ -1,4 +1,4 @@
-"""Twelve GPT-2 of random weights: `transformers` and we compute, generate and train the same, and read each other."""
+"""Six GPT-2 models of random weights: `transformers` and we compute, generate and train the same."""
 
 from copy import deepcopy
 
