@@ -33,7 +33,7 @@ def on_files(files, config):
 def on_page_markdown(markdown, page, config, files):
     """Write the tables of a page from the records, and the files that it names."""
     markdown = PROGRAM.sub(lambda found: f"```python\n{(ROOT / found[1]).read_text()}```", markdown)
-    return tables.write(markdown, results=tables.whole)
+    return tables.write(markdown, results=tables.full_table)
 
 
 def _link(folder, found):

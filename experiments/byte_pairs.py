@@ -60,7 +60,7 @@ KINDS += [
     "\u0130",
     "K",
 ]
-MERGES, LEARNED_FROM, SHOWN = 300, 500, 5
+MERGES, TRAINING_STRINGS, MOST_EXAMPLES = 300, 500, 5
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,8 @@ def by_rank(ranks):
     @lru_cache(1 << 16)
     def ids(chunk):
         parts = [bytes([byte]) for byte in chunk.encode("utf-8")]
-        while known := [(ranks[a + b], i) for i, (a, b) in enumerate(pairwise(parts)) if a + b in ranks]:
-            i = min(known)[1]
+        while candidates := [(ranks[a + b], i) for i, (a, b) in enumerate(pairwise(parts)) if a + b in ranks]:
+            i = min(candidates)[1]
             parts[i : i + 2] = [parts[i] + parts[i + 1]]
         return tuple(ranks[part] for part in parts)
 
@@ -125,26 +125,26 @@ class Way:
         """Yield the names of the comparisons in which a text differs."""
         chunks = self.chunks(text)
         ids = [token for chunk in chunks for token in self.by_rank(chunk)]
-        of_library, of_readable = self.library.encode(text), self.readable.encode(text)
+        library_ids, readable_ids = self.library.encode(text), self.readable.encode(text)
         if split(text, self.pattern) != chunks:
             yield "chunks"
-        if of_library.tolist() != ids:
+        if library_ids.tolist() != ids:
             yield "tiktoken file"
-        if [BYTES.index(token) if token < 256 else token for token in of_readable] != ids:
+        if [BYTES.index(token) if token < 256 else token for token in readable_ids] != ids:
             yield "readable"
-        if not self.library.decode(of_library) == self.readable.decode(of_readable) == text:
+        if not self.library.decode(library_ids) == self.readable.decode(readable_ids) == text:
             yield "text that comes back"
 
 
 def compare(args):
     """Return {name of a comparison: (differences, the first strings that differ)}."""
-    first = [text for text, _ in zip(strings(args.seed + 1), range(LEARNED_FROM), strict=False)]
+    training_texts = [text for text, _ in zip(strings(args.seed + 1), range(TRAINING_STRINGS), strict=False)]
     ways = {
-        "gpt2": Way("r50k", GPT2_PATTERN, GPT2, first),
-        "gpt4": Way("cl100k", GPT4_PATTERN, GPT4, first),
+        "gpt2": Way("r50k", GPT2_PATTERN, GPT2, training_texts),
+        "gpt4": Way("cl100k", GPT4_PATTERN, GPT4, training_texts),
     }
     own, newer = pre_tokenizer(GPT2_PATTERN), regex.compile(GPT4_NEWER).findall
-    counts, shown = Counter(), {}
+    counts, examples = Counter(), {}
     with progress.bar(total=args.strings, desc="strings") as bar:
         for text, _ in zip(strings(args.seed), range(args.strings), strict=False):
             found = [f"{name} {what}" for name, way in ways.items() for what in way.differences(text)]
@@ -155,12 +155,12 @@ def compare(args):
                 found += ["gpt4 newer, no blank at the end"] * (not text[-1].isspace())
             for what in found:
                 counts[what] += 1
-                shown.setdefault(what, [])
-                shown[what] += [text] * (len(shown[what]) < SHOWN)
+                examples.setdefault(what, [])
+                examples[what] += [text] * (len(examples[what]) < MOST_EXAMPLES)
             bar.update()
-    compared = ("chunks", "tiktoken file", "readable", "text that comes back")
-    every = [f"{name} {what}" for name in ways for what in compared]
-    return {what: (counts[what], shown.get(what, [])) for what in [*every, "gpt2 library", *sorted(shown)]}
+    comparisons = ("chunks", "tiktoken file", "readable", "text that comes back")
+    names = [f"{name} {what}" for name in ways for what in comparisons]
+    return {what: (counts[what], examples.get(what, [])) for what in [*names, "gpt2 library", *sorted(examples)]}
 
 
 def run(args):

@@ -64,23 +64,23 @@ def run(args):
     """Train the four models, print the table and draw the losses."""
     for flag in ("steps", "pretrain_steps", "lora_rank"):
         flags.require(flag, 1 <= getattr(args, flag) < 2**31, args, "1 to 2147483647")
-    path, whole = Path(args.run_dir or directory.dated("finetune")), corpus.read(args.file)
-    write_halves(path, whole, args.file)
-    model = GPT2 + given(args, "vocab_size", "d_model", "n_heads", "n_layers")
-    every_run = given(args, "save_every", "context", "batch_size", "seed") + ["--log_every", args.save_every]
-    further = ["--init_from", path / "pretrained"]
+    path, text = Path(args.run_dir or directory.dated("finetune")), corpus.read(args.file)
+    write_halves(path, text, args.file)
+    model = GPT2 + flag_words(args, "vocab_size", "d_model", "n_heads", "n_layers")
+    common_flags = flag_words(args, "save_every", "context", "batch_size", "seed") + ["--log_every", args.save_every]
+    from_pretrained = ["--init_from", path / "pretrained"]
     ways = {
         "pretrained": [*model, "--tokenizer", "byte_pairs"],
-        "full": [*further, "--learning_rate", 1e-3],
-        "low_rank": [*further, "--learning_rate", 5e-3, "--lora_rank", args.lora_rank],
+        "full": [*from_pretrained, "--learning_rate", 1e-3],
+        "low_rank": [*from_pretrained, "--learning_rate", 5e-3, "--lora_rank", args.lora_rank],
         "from_scratch": [*model, "--tokenizer", path / "pretrained"],
     }
-    for name, of_way in ways.items():
+    for name, way_flags in ways.items():
         if name == "pretrained":
             half = ["--text", path / "first.txt", "--steps", args.pretrain_steps]
         else:
             half = ["--text", path / "second.txt", "--steps", args.steps, "--warmup_steps", args.steps // 10 + 1]
-        words = ["--recipe", "text", "--run_dir", path / name, *half, *every_run, *of_way]
+        words = ["--recipe", "text", "--run_dir", path / name, *half, *common_flags, *way_flags]
         train.train_or_resume(recipes.parse([str(word) for word in words]))
     print(table(path))
     with files.disk_errors(path):
@@ -98,13 +98,13 @@ def draw(curves):
     return figure
 
 
-def write_halves(path, whole, name):
+def write_halves(path, text, name):
     """Write both halves of a text. Raises UserError: DATA if it is empty, USAGE if the files hold another text's."""
-    if not whole:
+    if not text:
         raise UserError(f"{name} is empty: give a text to train on", DATA)
     with files.disk_errors(path):
         path.mkdir(parents=True, exist_ok=True)
-    halves = {"first.txt": whole[: len(whole) // 2], "second.txt": whole[len(whole) // 2 :]}
+    halves = {"first.txt": text[: len(text) // 2], "second.txt": text[len(text) // 2 :]}
     for file, half in halves.items():
         if (path / file).exists() and files.read_text(path / file) != half:
             raise UserError(f"{path / file} is not of {name}: give another --run_dir", USAGE)
@@ -112,7 +112,7 @@ def write_halves(path, whole, name):
         files.write_text(path / file, half)
 
 
-def given(args, *names):
+def flag_words(args, *names):
     """Return these flags and their values, as a flat list."""
     return [word for name in names for word in (f"--{name}", getattr(args, name))]
 

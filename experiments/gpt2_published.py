@@ -119,8 +119,8 @@ def run(args):
     if args.lambada is not None:
         figures |= lambada(found, args.lambada, args.passages)
     for name, figure in figures.items():
-        shown = f"{figure:.2%}" if "token" in name else f"{figure:,.2f}"
-        print(f"{name:24}{shown:>12}   published: {FIGURES.get(size, {}).get(name, '-')}")
+        cell = f"{figure:.2%}" if "token" in name else f"{figure:,.2f}"
+        print(f"{name:24}{cell:>12}   published: {FIGURES.get(size, {}).get(name, '-')}")
     if args.out is not None:
         files.write_json(args.out, {"folder": args.folder, "size": size} | figures)
 
@@ -128,17 +128,17 @@ def run(args):
 def wikitext(found, path):
     """Return {name: perplexity} of the file, in windows of the model's length, at a stride of it and of half of it."""
     _say_sum("wikitext", path)
-    tokens_N, width, figures = found.tokenizer.encode(joined(corpus.read(path))), found.max_tokens, {}
+    tokens_N, width, figures = found.tokenizer.encode(join_lines(corpus.read(path))), found.max_tokens, {}
     print(f"{path}: {len(tokens_N):,} tokens", flush=True)
     for stride in (width, width // 2):
         with progress.bar(desc=f"stride {stride}", leave=False) as bar:
-            told = progress.reporter(bar)
-            cost = perplexity.measure(found.model, found.tokenizer, tokens_N, width, stride, told)
+            report = progress.reporter(bar)
+            cost = perplexity.measure(found.model, found.tokenizer, tokens_N, width, stride, report)
         figures[f"wikitext stride {stride}"] = cost["perplexity"]
     return figures
 
 
-def joined(text):
+def join_lines(text):
     """Return the lines as `datasets` has them, each with its line end and blank ones as "", joined by two line ends."""
     return "\n\n".join(line if line.strip() else "" for line in re.findall(r"[^\n]*\n|[^\n]+", text))
 
@@ -147,7 +147,7 @@ def lambada(found, path, most=None):
     """Return {name: figure} for the last words of passages: their perplexity, and the shares that are right."""
     _say_sum("lambada", path)
     rows = [split(found.tokenizer, text) for text in passages(path)[:most]]
-    nats, alike = np.zeros(len(rows)), [None] * len(rows)
+    nats, hits = np.zeros(len(rows)), [None] * len(rows)
     longest = max(len(tokens) for tokens, _ in rows)
     if longest > found.max_tokens + 1:
         raise UserError(f"{path} has a passage of {longest} tokens, and the model reads {found.max_tokens}", DATA)
@@ -161,12 +161,12 @@ def lambada(found, path, most=None):
             for row, number in enumerate(numbers):
                 tokens, first = rows[number]
                 word = slice(first - 1, len(tokens) - 1)
-                nats[number], alike[number] = nats_BT[row, word].sum(), right_BT[row, word]
+                nats[number], hits[number] = nats_BT[row, word].sum(), right_BT[row, word]
             bar.update(len(numbers))
     return {
         "lambada perplexity": math.exp(min(float(nats.mean()), perplexity.LARGEST)),
-        "lambada all tokens": float(np.mean([each.all() for each in alike])),
-        "lambada last token": float(np.mean([each[-1] for each in alike])),
+        "lambada all tokens": float(np.mean([each.all() for each in hits])),
+        "lambada last token": float(np.mean([each[-1] for each in hits])),
     }
 
 

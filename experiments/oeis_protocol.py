@@ -41,14 +41,14 @@ def measure(path, tests, seed):
         raise UserError(f"{path} has terms of {digits} digits, and 1000 + 1000 * 20 needs 5: train --digits 5", USAGE)
     if settings.task == "digits" and settings.data.order == "lsb":
         raise UserError(f"{path} writes the least significant digit first: give a run of --order msb", USAGE)
-    random, rows, given = np.random.default_rng(seed), [], range(2, 21)
-    for k in given:
+    random, rows, prompt_terms = np.random.default_rng(seed), [], range(2, 21)
+    for k in prompt_terms:
         difference_B, first_B = random.integers(1, 1001, tests).tolist(), random.integers(0, 1001, tests).tolist()
         rows += [render(a, d, k + 1, digits) for a, d in zip(first_B, difference_B, strict=True)]
     model = runs.load(path).model
     next_BN = continue_rows([tokenizer.encode(row[: -digits - 1]) for row in rows], digits + 1, model)
     right = [row.endswith(tokenizer.decode(next_N)) for row, next_N in zip(rows, next_BN, strict=True)]
-    return dict(zip(given, np.reshape(right, (len(given), tests)).mean(axis=1).tolist(), strict=True))
+    return dict(zip(prompt_terms, np.reshape(right, (len(prompt_terms), tests)).mean(axis=1).tolist(), strict=True))
 
 
 def run(args):

@@ -32,12 +32,12 @@ from apformer.errors import DATA, UserError
 from apformer.files import FilePath
 from apformer.proof import network
 from apformer.report import figures, progress
-from apformer.report.tables import columns as aligned
+from apformer.report.tables import columns as format_columns
 from apformer.runs import directory
 from apformer.settings import model_from, part_from
 from apformer.tasks import progressions
 from apformer.tasks.progressions import recipes
-from apformer.tasks.progressions.proof import contexts as listed
+from apformer.tasks.progressions.proof import contexts
 
 SECONDS = {  # of check.py: {digits: {column: (record, figure, seconds of its unit)}}
     "3": {"check": ("proof", "default theorem", 1)},
@@ -60,12 +60,12 @@ class ProofCost:
 # What `apformer certify --screen` computes
 
 
-def traced(function, *args):
+def count_multiply_adds(function, *args):
     """Return the multiply-adds of a function of arrays, from the shapes of its products."""
-    return _of_jaxpr(jax.make_jaxpr(function)(*args).jaxpr)
+    return _count_in_jaxpr(jax.make_jaxpr(function)(*args).jaxpr)
 
 
-def _of_jaxpr(jaxpr):
+def _count_in_jaxpr(jaxpr):
     total = 0
     for equation in jaxpr.eqns:
         if equation.primitive.name == "dot_general":
@@ -73,7 +73,7 @@ def _of_jaxpr(jaxpr):
             total += prod(equation.outvars[0].aval.shape) * prod(left.aval.shape[axis] for axis in contracted)
         inner = [getattr(value, "jaxpr", value) for value in equation.params.values()]
         times = equation.params.get("length", 1) if equation.primitive.name == "scan" else 1
-        total += times * sum(_of_jaxpr(each) for each in inner if hasattr(each, "eqns"))
+        total += times * sum(_count_in_jaxpr(part) for part in inner if hasattr(part, "eqns"))
     return total
 
 
@@ -84,12 +84,12 @@ def params_of(cfg):
 
 def enumeration(cfg, data):
     """Return {"progressions", "contexts", "screen": multiply-adds} of a certificate by JAX, of terms of one width."""
-    D, most = data.digits, listed.most_terms(vars(data), vars(cfg))
+    D, most = data.digits, contexts.most_terms(vars(data), vars(cfg))
     size = np.abs(np.arange(data.min_difference, data.max_difference + 1))
     rows = int(np.maximum(0, 10**D - 2 * size).sum())  # those with a third term
     text_BT = jax.ShapeDtypeStruct((1, most * (D + 1) - 2), np.int32)
-    total = rows * traced(partial(model.apply, cfg=cfg), params_of(cfg), text_BT)
-    return {"progressions": rows, "contexts": listed.count(vars(data), vars(cfg)), "screen": total}
+    total = rows * count_multiply_adds(partial(model.apply, cfg=cfg), params_of(cfg), text_BT)
+    return {"progressions": rows, "contexts": contexts.count(vars(data), vars(cfg)), "screen": total}
 
 
 # What check.py computes
@@ -99,14 +99,14 @@ class Strings:
     """Count the distinct strings that check.py computes, and their multiply-adds."""
 
     def __init__(self, cfg):
-        self.cfg, self.asked, self.multiply_adds = cfg, 0, 0
+        self.cfg, self.n_pairs, self.multiply_adds = cfg, 0, 0
 
     def add(self, codes):
         """Count the multiply-adds of the logits of distinct strings."""
         D, F = self.cfg["d_model"], self.cfg["d_ff"] or 4 * self.cfg["d_model"]
         self.multiply_adds += self.cfg["vocab_size"] * D * len(codes)
         for layer in range(self.cfg["n_layers"], 0, -1):
-            reads = listed.reads(self.cfg, layer)
+            reads = contexts.reads(self.cfg, layer)
             below = distinct(np.stack([part(codes, places) for places in reads]))
             below = below[below % 12 != network.radix(self.cfg) - 1]
             self.multiply_adds += 3 * D * D * len(below) + (2 * len(reads) * D + D * D + 2 * D * F) * len(codes)
@@ -126,14 +126,14 @@ def distinct(codes):
     return codes[np.append(True, codes[1:] != codes[:-1])]
 
 
-def checked(cfg, data):
+def count_check_py(cfg, data):
     """Return the Strings of the first line of check.py."""
     found = Strings(cfg)
     with progress.bar(unit="slice", desc="check.py") as bar:
-        for columns in listed.slices(data, cfg):
-            codes, truth = listed.strings(columns, data, cfg)
-            pairs = distinct((codes * 12 + truth)[truth < listed.START])  # as check.prove_slice has them
-            found.asked += len(pairs)
+        for columns in contexts.slices(data, cfg):
+            codes, truth = contexts.strings(columns, data, cfg)
+            pairs = distinct((codes * 12 + truth)[truth < contexts.START])  # as check.prove_slice has them
+            found.n_pairs += len(pairs)
             found.add(distinct(pairs // 12))
             bar.update()
     return found
@@ -142,7 +142,7 @@ def checked(cfg, data):
 # One proof, the table and the figure
 
 
-def measured(folder):
+def measure_proof(folder):
     """Return (digits, {quantity: number}) of the proof in a folder. Raises UserError (exit DATA) if it holds none."""
     try:
         cfg, data = (json.loads((folder / "config.json").read_text("utf-8"))[part] for part in ("model", "data"))
@@ -151,9 +151,9 @@ def measured(folder):
         found = {"contexts": certificate["contexts"], "seconds both": certificate["seconds"]}
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise UserError(f"{folder} holds no proof that can be read ({error!r}): export it again", DATA) from None
-    name, counted = str(rows.digits), enumeration(architecture, rows)
-    strings = checked(cfg, data)
-    found |= counted | {"strings": strings.asked, "check": strings.multiply_adds}
+    name, enumeration_counts = str(rows.digits), enumeration(architecture, rows)
+    strings = count_check_py(cfg, data)
+    found |= enumeration_counts | {"strings": strings.n_pairs, "check": strings.multiply_adds}
     for what, (record, figure, unit) in SECONDS.get(name, {}).items():
         found[f"seconds {what}"] = unit * tables.read(record)["figures"][figure]
     return name, found
@@ -169,7 +169,7 @@ def all_differences(most):
     return found
 
 
-def table(proofs, grown):
+def table(proofs, enumerations):
     """Return the rows of the table: proofs that were run, then enumerations that were only counted."""
     head = [
         "proof",
@@ -182,24 +182,24 @@ def table(proofs, grown):
     head += ["seconds of the screening", "of line 1", "of both lines"]
     rows = []
     for name, found in proofs.items():
-        label, decided = f"{name} digits, by enumeration", f"{found['progressions']:,}"
+        label, coverage = f"{name} digits, by enumeration", f"{found['progressions']:,}"
         counts = [f"{found['contexts']:,}", f"{found['strings']:,}", f"{found['screen']:.3g}", f"{found['check']:.3g}"]
         seconds = [found.get(f"seconds {what}") for what in MARKS]
         rows.append(
             [
                 label,
-                decided,
+                coverage,
                 *counts,
                 *("-" if each is None else f"{each:,.{0 if each > 99 else 1}f}" for each in seconds),
             ]
         )
-    for width, found in grown.items():
+    for width, found in enumerations.items():
         label, numbers = f"{width} digits, all differences, not run", [found["progressions"], found["contexts"]]
         rows.append([label, *(f"{n:,}" for n in numbers), "-", f"{found['screen']:.3g}", "-", "-", "-", "-"])
     return [head, *rows]
 
 
-def draw(proofs, grown):
+def draw(proofs, enumerations):
     """Draw the number of decided progressions against multiply-adds and against seconds, on logarithmic axes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -212,9 +212,11 @@ def draw(proofs, grown):
     labels = {"screen": "apformer certify --screen", "check": "check.py, exact arithmetic", "both": "and any float32"}
     for axes, prefix in ((left, ""), (right, "seconds ")):
         for what, (marker, colour) in MARKS.items():
-            at = [(found[prefix + what], heights[name]) for name, found in proofs.items() if prefix + what in found]
-            if at:
-                axes.plot(*zip(*at, strict=True), marker, color=colour, markersize=7, alpha=0.85, label=labels[what])
+            points = [(found[prefix + what], heights[name]) for name, found in proofs.items() if prefix + what in found]
+            if points:
+                axes.plot(
+                    *zip(*points, strict=True), marker, color=colour, markersize=7, alpha=0.85, label=labels[what]
+                )
         for name in proofs:
             least = min(proofs[name][prefix + what] for what in MARKS if prefix + what in proofs[name])
             place = {"xytext": (-9, 0), "textcoords": "offset points", "ha": "right", "va": "center"}
@@ -224,9 +226,9 @@ def draw(proofs, grown):
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(color="#E5E5E5", linewidth=0.8)
         axes.set_axisbelow(True)
-    at = [(found["screen"], log10(found["progressions"])) for found in grown.values()]
-    left.plot(*zip(*at, strict=True), "o--", color="#0072B2", markerfacecolor="white", linewidth=1, zorder=3)
-    for width, (cost, height) in zip(grown, at, strict=True):
+    points = [(found["screen"], log10(found["progressions"])) for found in enumerations.values()]
+    left.plot(*zip(*points, strict=True), "o--", color="#0072B2", markerfacecolor="white", linewidth=1, zorder=3)
+    for width, (cost, height) in zip(enumerations, points, strict=True):
         left.annotate(f"{width}", (cost, height), (6, -9), textcoords="offset points", fontsize=9)
     left.set(
         xlabel="multiply-adds of the proof (half its operations)", ylabel="progressions that it decides", ylim=(3, 13)
@@ -245,13 +247,13 @@ def run(args):
     flags.require("folders", bool(args.folders), args, "at least one folder of a proof")
     flags.require("digits", 2 <= args.digits <= 6, args, "2 to 6")
     path = directory.create("proof_cost", args.run_dir or directory.dated("proof_cost"))
-    proofs = dict(measured(Path(folder)) for folder in args.folders)
-    grown = all_differences(args.digits)
-    found = table(proofs, grown)
-    files.write_json(path / "evaluation.json", proofs | {f"all {width}": row for width, row in grown.items()})
+    proofs = dict(measure_proof(Path(folder)) for folder in args.folders)
+    enumerations = all_differences(args.digits)
+    found = table(proofs, enumerations)
+    files.write_json(path / "evaluation.json", proofs | {f"all {width}": row for width, row in enumerations.items()})
     files.write_json(path / "table.json", found)
-    figures.save(path / "figures", {"proof_cost": draw(proofs, grown)})
-    print("\n".join(aligned(found)))
+    figures.save(path / "figures", {"proof_cost": draw(proofs, enumerations)})
+    print("\n".join(format_columns(found)))
     print(f"\n{path / 'figures' / 'proof_cost.png'}")
 
 

@@ -50,15 +50,17 @@ def main(args):
         known = ", ".join(NAMES)
         raise UserError(f"there is no trial {', '.join(sorted(unknown))}: give one of {known}", USAGE)
     for name in args.names:
-        trial, began = importlib.import_module(f"faults.{name}"), time.monotonic()
-        with tempfile.TemporaryDirectory() if args.folder is None else _kept(Path(args.folder, name)) as folder:
-            goes_on = Path(folder, _runs.FOUND).exists()
+        trial, start = importlib.import_module(f"faults.{name}"), time.monotonic()
+        with (
+            tempfile.TemporaryDirectory() if args.folder is None else _cleared_folder(Path(args.folder, name)) as folder
+        ):
+            continues = Path(folder, _runs.FOUND).exists()
             figures = trial.measure(args.cases or trial.CASES, Path(folder))
         table, size = figures.pop("table", None), f" --cases {args.cases}" * (args.cases is not None)
         command = f"python experiments/reliability.py {name}{size}"
-        begun = {"question": trial.QUESTION, "claim": trial.CLAIM, "spread": {}}
-        seconds = None if goes_on else time.monotonic() - began
-        record = reproduce.renewed(begun, command, figures, seconds, args)
+        draft = {"question": trial.QUESTION, "claim": trial.CLAIM, "spread": {}}
+        seconds = None if continues else time.monotonic() - start
+        record = reproduce.updated_record(draft, command, figures, seconds, args)
         record |= {} if table is None else {"table": table}
         print(f"{name}: {tables.claim(record)}", flush=True)
         if args.record:
@@ -70,7 +72,7 @@ def main(args):
 
 
 @contextlib.contextmanager
-def _kept(folder):
+def _cleared_folder(folder):
     """Yield a folder that is emptied of all but the results of an earlier trial."""
     folder.mkdir(parents=True, exist_ok=True)
     for entry in folder.iterdir():

@@ -61,7 +61,7 @@ def names():
     return sorted(path.stem for path in RECORDS.glob("*.json"))
 
 
-def seeded(command, seed):
+def set_seed(command, seed):
     """Return a command with another random seed. Raises UserError (exit USAGE) if it makes no run."""
     if "--run_dir RUN" not in command:
         raise UserError(f"--seed {seed} has no use for `{command}`, which makes no run: leave it out", USAGE)
@@ -76,12 +76,12 @@ def parts(command, run):
 
 def execute(command, run):
     """Run all parts of a command, and return the seconds. Raises UserError with the exit code of a part that fails."""
-    begun = time.perf_counter()
+    start = time.perf_counter()
     for words in parts(command, run):
         code = subprocess.run(words).returncode
         if code not in (0, NOT_CERTIFIED):
             raise UserError(f"`{shlex.join(words)}` ended with exit code {code}: mend what it names, and repeat", code)
-    return round(time.perf_counter() - begun, 1)
+    return round(time.perf_counter() - start, 1)
 
 
 def figures(run):
@@ -89,13 +89,13 @@ def figures(run):
     found = {}
     for file in FILES:
         if (run / file).exists():
-            found |= flat(json.loads((run / file).read_text("utf-8")))
+            found |= flatten(json.loads((run / file).read_text("utf-8")))
     if (run / "suites.json").exists():
-        found |= of_sweep([*json.loads((run / "suites.json").read_text("utf-8")).values()])
+        found |= sweep_figures([*json.loads((run / "suites.json").read_text("utf-8")).values()])
     return found
 
 
-def of_sweep(members):
+def sweep_figures(members):
     """Return the figures of a sweep: members, certified ones, and the least, median and largest of their margins."""
     verdicts = [member.get("certified") for member in members]
     margins = [member["smallest_margin"] for member, certified in zip(members, verdicts, strict=True) if certified]
@@ -107,7 +107,7 @@ def of_sweep(members):
     return found
 
 
-def flat(tree):
+def flatten(tree):
     """Return {dotted name: leaf} of nested dicts and lists."""
     return {
         jax.tree_util.keystr(path, simple=True, separator="."): leaf
@@ -115,7 +115,7 @@ def flat(tree):
     }
 
 
-def asked(record):
+def figure_names(record):
     """Return the names of a record's figures: those it holds, and those its claim refers to."""
     return list(dict.fromkeys([*record.get("figures", {}), *re.findall(r"\{([\w. -]+):", record["claim"])]))
 
@@ -124,7 +124,7 @@ def compare(record, new):
     """Return (lines of the comparison, whether every figure is within the spread of the record)."""
     old, spread = record.get("figures", {}), record.get("spread", {})
     lines, fits = [f"{'figure':36}{'recorded':>14}{'now':>14}  spread"], True
-    for name in asked(record):
+    for name in figure_names(record):
         verdict = "" if name in new else "in no file of the run: read the output above"
         if name in spread:
             low, high = spread[name]
@@ -135,12 +135,12 @@ def compare(record, new):
     return lines, fits
 
 
-def wanted(record, new):
+def select_figures(record, new):
     """Return the new values of a record's figures. Raises UserError (exit DATA) that names the missing ones."""
-    missing = [name for name in asked(record) if name not in new]
+    missing = [name for name in figure_names(record) if name not in new]
     if missing:
         raise UserError(f"no file of the run gives {', '.join(missing)}: write the record by hand", DATA)
-    return {name: new[name] for name in asked(record)}
+    return {name: new[name] for name in figure_names(record)}
 
 
 def number(value):
@@ -148,10 +148,10 @@ def number(value):
     return "-" if value is None else f"{int(value):,}" if value == int(value) else f"{value:.7g}"
 
 
-def renewed(record, command, new, seconds, args, table=None):
+def updated_record(record, command, new, seconds, args, table=None):
     """Return the record with the figures, table, time and machine of a new run."""
     versions = machine.versions()
-    described = record | {
+    new_record = record | {
         "command": command,
         "commit": commit(),
         "version": versions.get("apformer"),
@@ -163,20 +163,22 @@ def renewed(record, command, new, seconds, args, table=None):
         "versions": versions,
         "yardstick": args.yardstick,
         "seconds": seconds,
-        "figures": wanted(record, new),
+        "figures": select_figures(record, new),
         "spread": record.get("spread", {}),
         "notes": record.get("notes", ""),
     }
-    described.pop("table", None)  # of the earlier run
-    return described | ({"table": table} if table else {})
+    new_record.pop("table", None)  # of the earlier run
+    return new_record | ({"table": table} if table else {})
 
 
 def commit():
-    """Return the commit of this directory, with -dirty if another file than a record differs from it."""
+    """Return the commit of this directory, with -dirty if another file than a record differs; None without a commit."""
     git = ["git", "-C", str(tables.HERE)]
-    found = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
-    same = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", ":/", ":!records"], capture_output=True)
-    return found + "-dirty" * same.returncode or None
+    head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True)
+    if head.returncode:
+        return None
+    diff = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", ":/", ":!records"], capture_output=True)
+    return head.stdout.strip() + ("-dirty" if diff.returncode else "")
 
 
 def run(args):
@@ -185,20 +187,20 @@ def run(args):
         print("\n".join(f"{name:32}{tables.read(name)['question']}" for name in names()))
         return
     if args.name not in names():
-        known = "name a record" if args.name is None else f"there is no record {args.name}"
-        raise UserError(f"{known}: give one of {', '.join(names())}", USAGE)
+        fault = "name a record" if args.name is None else f"there is no record {args.name}"
+        raise UserError(f"{fault}: give one of {', '.join(names())}", USAGE)
     record = tables.read(args.name)
     directory, command = Path("runs") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{args.name}", record["command"]
     if args.seed is not None:
-        directory, command = Path(f"{directory}-seed-{args.seed}"), seeded(command, args.seed)
+        directory, command = Path(f"{directory}-seed-{args.seed}"), set_seed(command, args.seed)
     seconds = execute(command, directory)
     new = figures(directory)
     lines, fits = compare(record, new)
-    before = "-" if record.get("seconds") is None else tables.time(record)
-    print("\n".join([*lines, f"{'time':36}{before:>14}{tables.duration(seconds):>14}", str(directory)]))
+    old_time = "-" if record.get("seconds") is None else tables.time(record)
+    print("\n".join([*lines, f"{'time':36}{old_time:>14}{tables.duration(seconds):>14}", str(directory)]))
     if args.record:
         table = json.loads((directory / TABLE).read_text("utf-8")) if (directory / TABLE).exists() else None
-        text = json.dumps(renewed(record, command, new, seconds, args, table), indent=1, ensure_ascii=False)
+        text = json.dumps(updated_record(record, command, new, seconds, args, table), indent=1, ensure_ascii=False)
         (RECORDS / f"{args.name}.json").write_text(text + "\n", "utf-8")
         print(f"{RECORDS / args.name}.json")
     if not fits:

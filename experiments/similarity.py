@@ -65,11 +65,11 @@ def measure(key, similarity, width, keys, queries=1024):
     q_key, k_key, u_key, v_key = jax.random.split(key, 4)
     q_HK, vector_HK = (jax.random.normal(key, (queries, width)) for key in (q_key, v_key))
     k_BSHK, u_HS = jax.random.normal(k_key, (1, keys, queries, width)), jax.random.normal(u_key, (queries, keys))
-    learned = {"gain": jnp.full(queries, width**0.5), "vector": vector_HK * width**-0.5}
+    params = {"gain": jnp.full(queries, width**0.5), "vector": vector_HK * width**-0.5}
 
     def scores(q_HK):
         score = config.load("similarity", similarity).score
-        return score(lambda name, *_: learned[name], q_HK[None, None], k_BSHK)[0, :, 0]
+        return score(lambda name, *_: params[name], q_HK[None, None], k_BSHK)[0, :, 0]
 
     def read(scores_HS):
         return (u_HS * jax.nn.softmax(scores_HS)).sum()
@@ -117,17 +117,17 @@ def curve(similarity, d_model, args):
     )
     keys, losses = jax.random.split(jax.random.key(0), args.members), {}
     for rate in args.learning_rates:
-        of_members = np.stack([fit(key, jnp.float32(rate), cfg, args) for key in keys])
-        losses[rate] = of_members.reshape(args.members, -1, LOG_EVERY).mean(-1)
+        member_losses = np.stack([fit(key, jnp.float32(rate), cfg, args) for key in keys])
+        losses[rate] = member_losses.reshape(args.members, -1, LOG_EVERY).mean(-1)
     best = min(losses, key=lambda rate: np.nan_to_num(losses[rate], nan=np.inf).mean())
     return best, losses[best]
 
 
-def table(measured, learned):
+def table(measurements, curves):
     """Return both measurements as Markdown: for queries the median and, in brackets, the mean; for models each seed."""
     names = ("variance", "entropy", "gradient of scores", "gradient of query")
     lines = [f"| d_k | similarity | {' | '.join(names)} |", "|" + "---|" * (2 + len(names))]
-    for (width, similarity), found in measured.items():
+    for (width, similarity), found in measurements.items():
         cells = [f"{np.median(found[name]):.3g} ({np.mean(found[name]):.3g})" for name in names]
         lines.append(f"| {width} | {similarity} | {' | '.join(cells)} |")
     lines += [
@@ -135,7 +135,7 @@ def table(measured, learned):
         "| d_model | similarity | learning rate | steps until 0.1 | loss at the end |",
         "|---|---|---|---|---|",
     ]
-    for (d_model, similarity), (rate, losses) in learned.items():
+    for (d_model, similarity), (rate, losses) in curves.items():
         below = [np.flatnonzero(member < 0.1) for member in losses]
         steps = ", ".join(str((found[0] + 1) * LOG_EVERY) if len(found) else "never" for found in below)
         lines.append(
@@ -144,7 +144,7 @@ def table(measured, learned):
     return "\n".join(lines)
 
 
-def draw(measured, learned, args):
+def draw(measurements, curves, args):
     """Draw the measurements of random queries above, and the losses of models below."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -159,7 +159,7 @@ def draw(measured, learned, args):
     upper, lower = figure.subplots(2, max(len(panels), len(args.d_models)))
     for axes, (name, title) in zip(upper, panels.items(), strict=False):
         for similarity, (colour, dash) in SIMILARITIES.items():
-            quartiles = [np.quantile(measured[width, similarity][name], (0.25, 0.5, 0.75)) for width in args.widths]
+            quartiles = [np.quantile(measurements[width, similarity][name], (0.25, 0.5, 0.75)) for width in args.widths]
             low, median, high = np.transpose(quartiles)
             axes.fill_between(args.widths, low, high, color=colour, alpha=0.15, linewidth=0)
             axes.plot(args.widths, median, color=colour, marker="o", markersize=4, linestyle=dash, label=similarity)
@@ -169,7 +169,7 @@ def draw(measured, learned, args):
         axes.set_yscale("linear" if name == "entropy" else "log")
     for axes, d_model in zip(lower, args.d_models, strict=False):
         for similarity, (colour, dash) in SIMILARITIES.items():
-            rate, losses = learned[d_model, similarity]
+            rate, losses = curves[d_model, similarity]
             steps = LOG_EVERY * np.arange(1, losses.shape[1] + 1)
             axes.plot(steps, losses.T, color=colour, linewidth=0.7, alpha=0.6)
             label = f"{similarity}, rate {rate:g}"
@@ -185,7 +185,7 @@ def draw(measured, learned, args):
     return figure
 
 
-def place(args):
+def figure_path(args):
     """Return the path of the figure, in a directory that can be written. Raises UserError: USAGE, or DISK."""
     if args.figure is None:
         path = directory.dated("similarity") / "similarity.png"
@@ -202,17 +202,17 @@ def run(args):
     for flag in ("keys", "row", "batch_size", "members"):
         flags.require(flag, getattr(args, flag) >= 1, args, "at least 1")
     flags.require("steps", args.steps >= LOG_EVERY and args.steps % LOG_EVERY == 0, args, f"a multiple of {LOG_EVERY}")
-    figure = place(args)
-    measured, learned = {}, {}
+    figure = figure_path(args)
+    measurements, curves = {}, {}
     for width in args.widths:
         for similarity in SIMILARITIES:
-            measured[width, similarity] = measure(jax.random.key(0), similarity, width, args.keys)
+            measurements[width, similarity] = measure(jax.random.key(0), similarity, width, args.keys)
     models = [(d_model, similarity) for d_model in args.d_models for similarity in SIMILARITIES]
     for d_model, similarity in progress.bar(models, unit="model"):
-        learned[d_model, similarity] = curve(similarity, d_model, args)
-    print(table(measured, learned))
+        curves[d_model, similarity] = curve(similarity, d_model, args)
+    print(table(measurements, curves))
     with files.disk_errors(figure):
-        draw(measured, learned, args).savefig(figure)
+        draw(measurements, curves, args).savefig(figure)
     print(f"\n{figure}")
 
 

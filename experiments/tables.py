@@ -26,7 +26,7 @@ from apformer.report import sections
 
 HERE = Path(__file__).parent
 FILES = (HERE.parent / "README.md", HERE / "README.md")
-MARKED = re.compile(r"(<!-- (summary|results|details): ([\w .-]+) -->\n)(?:(?:.+\n)*?(<!-- end -->))?")
+MARKER = re.compile(r"(<!-- (summary|results|details): ([\w .-]+) -->\n)(?:(?:.+\n)*?(<!-- end -->))?")
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def results(records):
     return markdown([["question", "answer", "time"], *rows])
 
 
-def whole(records):
+def full_table(records):
     """Return a Markdown table of records: question, command, answer, time, machine and version."""
     rows = [
         [record["question"], command(record), claim(record), time(record) + yardsticks(record), machine(record)]
@@ -149,7 +149,7 @@ def write(text, results=results):
         records = [read(name) | {"name": name} for name in match[3].split()]
         return f"{match[1]}{kinds[match[2]](records)}\n{match[4] or ''}"
 
-    return MARKED.sub(table, text)
+    return MARKER.sub(table, text)
 
 
 def main(args):

@@ -37,13 +37,13 @@ def tree(path):
     return ast.parse(path.read_text())
 
 
-def part(path: Path) -> str:
+def part(path):
     """The module or folder of the package that a file belongs to: layers/block.py is of `layers`."""
     return path.relative_to(PACKAGE).with_suffix("").parts[0]
 
 
 @cache
-def imports(path: Path) -> set[str]:
+def imports(path):
     """Every module that a file imports, at any place in the file, by its full name."""
     found = set()
     for node in ast.walk(tree(path)):
@@ -93,7 +93,7 @@ def test_no_parts_and_no_modules_import_each_other():
     list(graphlib.TopologicalSorter(graph).static_order())
 
 
-def full_name(path: Path) -> str:
+def full_name(path):
     """apformer.runs.fit, or apformer.runs of its __init__.py."""
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 

@@ -52,8 +52,10 @@ def prepare(args):
     folder = _new_folder(args.out)
     tokenizer, end = _tokenizer(args).with_end()
     tail, documents = Tail(shards.Writer(folder, tokenizer), args.validation_tokens, end), 0
-    for where, piece, ends in _read(args.texts, "encode"):
-        tokens_N = _named(where, partial(tokenizer.encode, piece, allowed_special="all" if args.special_tokens else ()))
+    for place, piece, ends in _read(args.texts, "encode"):
+        tokens_N = _with_place(
+            place, partial(tokenizer.encode, piece, allowed_special="all" if args.special_tokens else ())
+        )
         tail.add(tokens_N)
         if ends:
             tail.add(np.array([end]))
@@ -63,7 +65,7 @@ def prepare(args):
         raise UserError(f"{args.texts[0]} and what follows are too short for a validation part: give more text", DATA)
     characters = len(tokenizer.decode(validation_N[validation_N != end]))
     tail.writer.close(validation_N, characters)
-    counts = f"{tail.all - len(validation_N):,} tokens to train on, {len(validation_N):,} for validation"
+    counts = f"{tail.total - len(validation_N):,} tokens to train on, {len(validation_N):,} for validation"
     print(f"{folder}: {documents:,} documents, {counts}")
     print(f"{tokenizer.vocab_size:,} tokens in the vocabulary; {end} ends a document")
 
@@ -103,8 +105,8 @@ def _tokenizer(args):
             found |= set(piece)
         return text.train_characters("".join(found))
     if args.tokenizer == "byte_pairs":
-        whole = (piece for _, piece, _ in _read(args.texts, "byte pairs"))
-        return text.train_byte_pairs_on(whole, args.vocab_size - 1)
+        pieces = (piece for _, piece, _ in _read(args.texts, "byte pairs"))
+        return text.train_byte_pairs_on(pieces, args.vocab_size - 1)
     return pretrained.load(args.tokenizer)
 
 
@@ -122,26 +124,26 @@ def _read(names, what):
 
 def _pieces(name, file, bar):
     """Yield the pieces of a file that is one document, and an empty one that ends it."""
-    seen = 0
-    for piece in text.pieces(_decoded(name, file, bar)):
-        yield f"{name}, after character {seen:,}", piece, False
-        seen += len(piece)
+    position = 0
+    for piece in text.pieces(_decode(name, file, bar)):
+        yield f"{name}, after character {position:,}", piece, False
+        position += len(piece)
     yield name, "", True
 
 
-def _decoded(name, file, bar):
-    decoder, at = codecs.getincrementaldecoder("utf-8")(), 0
+def _decode(name, file, bar):
+    decoder, offset = codecs.getincrementaldecoder("utf-8")(), 0
     while True:
         data = file.read(PART)
         try:
-            kept = len(decoder.getstate()[0])  # bytes of a character that began before
+            pending = len(decoder.getstate()[0])  # bytes of a character that began before
             yield decoder.decode(data, final=not data)
         except UnicodeDecodeError as error:
-            place = at - kept + error.start
+            place = offset - pending + error.start
             raise UserError(f"{name} is no UTF-8 at byte offset {place}: convert it, or give another", DATA) from None
         if not data:
             return
-        at += len(data)
+        offset += len(data)
         bar.update(len(data))
 
 
@@ -153,21 +155,21 @@ def _lines(name, file, bar):
             yield f"{name}, line {number}", _document(f"{name}, line {number}", line), True
 
 
-def _document(where, line):
+def _document(place, line):
     try:
         content = json.loads(line)["text"]
         content.encode("utf-8")  # fails for a half of a character, a lone surrogate
         return content
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise UserError(f'{where}: is no JSON object with a field "text": mend the line, or remove it', DATA) from None
+        raise UserError(f'{place}: is no JSON object with a field "text": mend the line, or remove it', DATA) from None
 
 
-def _named(where, call):
+def _with_place(place, call):
     """Return call(); a UserError is raised again with its place in the texts."""
     try:
         return call()
     except UserError as error:
-        raise UserError(f"{where}: {error}", error.exit_code) from None
+        raise UserError(f"{place}: {error}", error.exit_code) from None
 
 
 class Tail:
@@ -175,30 +177,30 @@ class Tail:
 
     def __init__(self, writer, most, end):
         self.writer, self.most, self.end = writer, most, end
-        self.held, self.count, self.all = [np.zeros(0, np.uint32)], 0, 0
+        self.buffer, self.count, self.total = [np.zeros(0, np.uint32)], 0, 0
 
     def add(self, tokens_N):
         """Add the next tokens."""
-        self.held.append(tokens_N.astype(np.uint32))
+        self.buffer.append(tokens_N.astype(np.uint32))
         self.count += len(tokens_N)
-        self.all += len(tokens_N)
+        self.total += len(tokens_N)
         if self.count > self.most + shards.SHARD_TOKENS // 32:
             self._pass_on(self.most)
 
     def close(self):
         """Return the validation part, after all tokens before it are passed on."""
-        most = min(self.most, self.all // 10)
+        most = min(self.most, self.total // 10)
         self._pass_on(most)
-        held_N = self.held[0]
-        (ends,) = np.nonzero(held_N[: most // 2] == self.end)
+        tail_N = self.buffer[0]
+        (ends,) = np.nonzero(tail_N[: most // 2] == self.end)
         if len(ends):
             self._pass_on(most - int(ends[0]) - 1)
-        return self.held[0]
+        return self.buffer[0]
 
-    def _pass_on(self, keep):
-        held_N = np.concatenate(self.held)
-        self.writer.add(held_N[: len(held_N) - keep])
-        self.held, self.count = [held_N[len(held_N) - keep :]], keep
+    def _pass_on(self, size):
+        tail_N = np.concatenate(self.buffer)
+        self.writer.add(tail_N[: len(tail_N) - size])
+        self.buffer, self.count = [tail_N[len(tail_N) - size :]], size
 
 
 if __name__ == "__main__":

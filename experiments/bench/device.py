@@ -62,9 +62,9 @@ class Device:
 def main(args: Device) -> None:
     """Run the parts one after the other, and print a table of their measurements."""
     flags.require("parts", set(args.parts) <= set(SECONDS), args, f"some of {', '.join(SECONDS)}")
-    ends, record = time.monotonic() + args.seconds, {"versions": machine.versions(), "parts": {}}
+    deadline, record = time.monotonic() + args.seconds, {"versions": machine.versions(), "parts": {}}
     for name in args.parts:
-        record["parts"][name] = run_part(name, args.tiny, min(SECONDS[name], ends - time.monotonic()))
+        record["parts"][name] = run_part(name, args.tiny, min(SECONDS[name], deadline - time.monotonic()))
         Path(args.out).write_text(json.dumps(record, indent=1) + "\n")
         for line in table(name, record["parts"][name]):
             print(line, flush=True)
@@ -76,7 +76,7 @@ def run_part(name: str, tiny: bool, seconds: float) -> Measurement:
         return {"measured": [], "seconds": 0, "fault": "no time was left"}
     command = [sys.executable, PARTS, name, *(["tiny"] if tiny else [])]
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    begun, fault = time.monotonic(), None
+    start, fault = time.monotonic(), None
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         child = subprocess.Popen(
             command, stdout=out, stderr=err, env=os.environ | {"PYTHONPATH": paths}, start_new_session=True
@@ -93,8 +93,10 @@ def run_part(name: str, tiny: bool, seconds: float) -> Measurement:
             child.wait()
         out.seek(0)
         lines = [line.removeprefix(MARK) for line in out.read().splitlines() if line.startswith(MARK)]
-    measured = [json.loads(line) for line in lines if line.endswith("}")]
-    return {"measured": measured, "seconds": round(time.monotonic() - begun, 1)} | ({"fault": fault} if fault else {})
+    measurements = [json.loads(line) for line in lines if line.endswith("}")]
+    return {"measured": measurements, "seconds": round(time.monotonic() - start, 1)} | (
+        {"fault": fault} if fault else {}
+    )
 
 
 def table(name: str, part: Measurement) -> Iterator[str]:

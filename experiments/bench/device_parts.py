@@ -30,14 +30,14 @@ NOMINAL = {"H100": 989e12, "H200": 989e12, "A100": 312e12, "L4": 121e12, "T4": 6
 VOCABULARY = 50304  # of GPT-2, up to the next multiple of 64, as in nanoGPT
 
 
-def timed(call: Callable[[], Any], turns: int = 5, warm_up: int = 2) -> float:
+def time_call(call: Callable[[], Any], turns: int = 5, warm_up: int = 2) -> float:
     """Return the median seconds of a call."""
     seconds = []
     for turn in range(warm_up + turns):
-        begun = time.perf_counter()
+        start = time.perf_counter()
         jax.block_until_ready(call())
         if turn >= warm_up:
-            seconds.append(time.perf_counter() - begun)
+            seconds.append(time.perf_counter() - start)
     return median(seconds)
 
 
@@ -63,40 +63,44 @@ def machine_part(tiny: bool) -> Iterator[Measurement]:
         "processor": machine.processor(),
     } | ({"memory_GB": limit / 1e9} if limit else {})
     if shutil.which("nvidia-smi"):
-        asked = "driver_version,memory.total,clocks.max.sm,clocks.max.mem,clocks.sm,clocks.mem,power.limit"
-        said = subprocess.run(
-            ["nvidia-smi", f"--query-gpu={asked}", "--format=csv,noheader"], capture_output=True, text=True
+        query = "driver_version,memory.total,clocks.max.sm,clocks.max.mem,clocks.sm,clocks.mem,power.limit"
+        result = subprocess.run(
+            ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"], capture_output=True, text=True
         )
-        yield dict(zip(asked.split(","), said.stdout.strip().split(", "), strict=False))
+        yield dict(zip(query.split(","), result.stdout.strip().split(", "), strict=False))
     N = 256 if tiny else 8192
     A_NN, B_NN = (jax.random.normal(key, (N, N), jnp.bfloat16) for key in jax.random.split(jax.random.key(0)))
     product = jax.jit(jnp.matmul)
-    rate = 2 * N**3 / timed(lambda: [product(A_NN, B_NN) for _ in range(10)][-1]) * 10
+    rate = 2 * N**3 / time_call(lambda: [product(A_NN, B_NN) for _ in range(10)][-1]) * 10
     yield {"product_TFLOPs": rate / 1e12, "of_nominal": share_of_nominal(device.device_kind, rate)}
     long_N = jnp.ones((1 << 20) if tiny else (1 << 30), jnp.float32)
     copy = jax.jit(lambda x_N: x_N + 1)
-    yield {"copy_GB_per_s": 2 * long_N.nbytes / timed(lambda: copy(long_N)) / 1e9}
+    yield {"copy_GB_per_s": 2 * long_N.nbytes / time_call(lambda: copy(long_N)) / 1e9}
 
 
 def tests_part(tiny: bool) -> Iterator[Measurement]:
     """Yield the exit code and the last line of the tests marked `gpu`."""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n", "0", "-m", "gpu", "tests/machine"]
-    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    yield {"exit_code": said.returncode, "tests": (said.stdout.strip() or said.stderr.strip()).splitlines()[-1]}
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    yield {"exit_code": result.returncode, "tests": (result.stdout.strip() or result.stderr.strip()).splitlines()[-1]}
 
 
 def main_part(tiny: bool) -> Iterator[Measurement]:
     """Yield the seconds of the main command from an empty cache, and its verdict."""
     small = "--digits 2 --d_model 16 --mined_per_hard 0 --prefix_rows 0 --steps 10 --log_every 10 --save_every 10"
     with tempfile.TemporaryDirectory() as folder:
-        begun = time.perf_counter()
-        said = subprocess.run(
+        start = time.perf_counter()
+        result = subprocess.run(
             [sys.executable, ROOT / "experiments" / "run.py", *(small.split() if tiny else [])],
             cwd=folder, env=os.environ | {"XDG_CACHE_HOME": folder}, capture_output=True, text=True,
         )  # fmt: skip
-        seconds = time.perf_counter() - begun
-    verdicts = re.findall(r"^(?:PROVEN|CERTIFIED|NOT).*$", said.stdout, re.MULTILINE)
-    yield {"seconds": seconds, "exit_code": said.returncode, "said": verdicts or said.stderr.strip().splitlines()[-1:]}
+        seconds = time.perf_counter() - start
+    verdicts = re.findall(r"^(?:PROVEN|CERTIFIED|NOT).*$", result.stdout, re.MULTILINE)
+    yield {
+        "seconds": seconds,
+        "exit_code": result.returncode,
+        "said": verdicts or result.stderr.strip().splitlines()[-1:],
+    }
 
 
 def step_time(settings: Any, rows: Any, steps: int, turns: int = 5) -> float:
@@ -108,7 +112,7 @@ def step_time(settings: Any, rows: Any, steps: int, turns: int = 5) -> float:
         state, metrics = fit.run_steps(state, rows, settings, steps)
         return metrics
 
-    return timed(turn, turns) / steps
+    return time_call(turn, turns) / steps
 
 
 def members_part(tiny: bool) -> Iterator[Measurement]:
@@ -199,7 +203,9 @@ def pytorch_part(tiny: bool) -> Iterator[Measurement]:
 
     for batch_size in (2,) if tiny else (64, 32, 16, 8, 4):
         try:
-            seconds = timed(partial(turn, torch.randint(cfg.vocab_size, (batch_size, cfg.max_len + 1), device=kind)), 3)
+            seconds = time_call(
+                partial(turn, torch.randint(cfg.vocab_size, (batch_size, cfg.max_len + 1), device=kind)), 3
+            )
         except torch.OutOfMemoryError:
             yield {"batch_size": batch_size, "memory": "too little"}
         else:
@@ -234,7 +240,10 @@ def generation_part(tiny: bool) -> Iterator[Measurement]:
     params = init(jax.random.key(0))
     for B in batch_sizes:
         prompt_BT = jax.random.randint(jax.random.key(1), (B, prompt), 0, cfg.vocab_size)
-        yield {"batch_size": B, "tokens_per_s": B * tokens / timed(partial(write, params, prompt_BT), 3, 1)} | memory()
+        yield {
+            "batch_size": B,
+            "tokens_per_s": B * tokens / time_call(partial(write, params, prompt_BT), 3, 1),
+        } | memory()
 
 
 def transformers_part(tiny: bool) -> Iterator[Measurement]:
@@ -260,7 +269,7 @@ def transformers_part(tiny: bool) -> Iterator[Measurement]:
 
     for B in batch_sizes:
         rows = torch.randint(cfg.vocab_size, (B, prompt), device=kind)
-        yield {"batch_size": B, "tokens_per_s": B * tokens / timed(partial(write, rows), 2, 1)}
+        yield {"batch_size": B, "tokens_per_s": B * tokens / time_call(partial(write, rows), 2, 1)}
 
 
 def translation_part(tiny: bool) -> Iterator[Measurement]:

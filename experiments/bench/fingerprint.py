@@ -47,7 +47,7 @@ class Fingerprint:
     """A file of hashes to compare with."""
 
 
-def of_run(words, folder):
+def hash_run(words, folder):
     """Train with these flags of `apformer train`; return {"params", "opt_state", "metrics": hash}."""
     from apformer.runs import checkpoint, fit, restore
 
@@ -71,15 +71,15 @@ def run(args):
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         for number, (name, words) in enumerate(RUNS.items()):
-            found[name] = of_run(words, Path(folder) / str(number))
+            found[name] = hash_run(words, Path(folder) / str(number))
             print(f"{name:18}", *found[name].values(), flush=True)
     Path(args.out).write_text(json.dumps(found, indent=1) + "\n")
     if args.before is not None:
         before = json.loads(Path(args.before).read_text())
-        differing = [
+        differences = [
             f"{name}: {part}" for name in found for part in found[name] if before[name][part] != found[name][part]
         ]
-        print("\n".join(["", "differing:", *differing] if differing else ["", "all equal"]))
+        print("\n".join(["", "differing:", *differences] if differences else ["", "all equal"]))
 
 
 if __name__ == "__main__":

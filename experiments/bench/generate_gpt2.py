@@ -53,7 +53,7 @@ def bench(args):
     with tempfile.TemporaryDirectory() as folder:
         gpt2.save(f"{folder}/gpt2", params, cfg)
         theirs = transformers.GPT2LMHeadModel.from_pretrained(f"{folder}/gpt2").eval()
-    read = sum(leaf.nbytes for leaf in jax.tree.leaves(params)) - params["position"]["table"].nbytes
+    param_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(params)) - params["position"]["table"].nbytes
     params = jax.jit(model.unstack)(params)
 
     @jax.jit
@@ -63,7 +63,7 @@ def bench(args):
         return generate(extend, model.init_cache(cfg, B, T + args.tokens), prompt_BT, np.full(B, T), args.tokens)
 
     bandwidth = max(copy_bandwidth() for _ in range(5))
-    print(f"{args.size}: {read / 1e6:,.0f} MB of parameters a step, a copy moves {bandwidth / 1e9:.1f} GB/s")
+    print(f"{args.size}: {param_bytes / 1e6:,.0f} MB of parameters a step, a copy moves {bandwidth / 1e9:.1f} GB/s")
     for B in args.batch_sizes:
         prompt_BT = np.random.default_rng(0).integers(0, cfg.vocab_size, (B, args.prompt)).astype(np.int32)
         turns = {"ours": lambda prompt_BT=prompt_BT: np.asarray(ours(params, prompt_BT))}
@@ -79,7 +79,7 @@ def bench(args):
         equal = np.mean(tokens["ours"] == tokens["transformers, 1 threads"])
         speeds = {name: B * args.tokens / seconds for name, seconds in best.items()}
         ratio = speeds["ours"] / max(speed for name, speed in speeds.items() if name != "ours")
-        share = read * args.tokens / best["ours"] / bandwidth
+        share = param_bytes * args.tokens / best["ours"] / bandwidth
         print(f"batch {B}: {', '.join(f'{name} {speed:.1f} tokens/s' for name, speed in speeds.items())}")
         print(f"  ratio {ratio:.2f}, share of the bandwidth {share:.0%}, {equal:.1%} of the tokens equal", flush=True)
 
@@ -100,11 +100,11 @@ def their_tokens(theirs, prompt_BT, tokens, threads):
 
 def copy_bandwidth(megabytes=256):
     """Return the bytes per second that one thread reads and writes while it copies an array."""
-    here = np.ones(megabytes * 250_000, np.float32)
-    there = np.zeros_like(here)
+    source = np.ones(megabytes * 250_000, np.float32)
+    target = np.zeros_like(source)
     begin = time.perf_counter()
-    np.copyto(there, here)
-    return 2 * here.nbytes / (time.perf_counter() - begin)
+    np.copyto(target, source)
+    return 2 * source.nbytes / (time.perf_counter() - begin)
 
 
 if __name__ == "__main__":

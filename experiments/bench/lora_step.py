@@ -100,8 +100,8 @@ def peft(args):
     model = transformers.GPT2LMHeadModel.from_pretrained(args.folder, **dropout)
     adapters = LoraConfig(r=args.rank, lora_alpha=16, target_modules=["c_attn"], fan_in_fan_out=True)
     model = get_peft_model(model, adapters).train()
-    learned = [leaf for leaf in model.parameters() if leaf.requires_grad]
-    rule = torch.optim.AdamW(learned, lr=2e-4, betas=(0.9, 0.99), weight_decay=0.01)
+    params = [leaf for leaf in model.parameters() if leaf.requires_grad]
+    rule = torch.optim.AdamW(params, lr=2e-4, betas=(0.9, 0.99), weight_decay=0.01)
     tokens = torch.from_numpy(_tokens(model.config.vocab_size).astype(np.int64))
 
     def step():
@@ -111,11 +111,11 @@ def peft(args):
         loss = torch.nn.functional.cross_entropy(logits_BTV.flatten(0, 1), batch[:, 1:].flatten())
         rule.zero_grad(set_to_none=True)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(learned, 1.0)
+        torch.nn.utils.clip_grad_norm_(params, 1.0)
         rule.step()
         return loss.item()
 
-    return lambda: [step() for _ in range(args.steps)], sum(leaf.numel() for leaf in learned)
+    return lambda: [step() for _ in range(args.steps)], sum(leaf.numel() for leaf in params)
 
 
 def _tokens(vocab_size):
@@ -129,9 +129,9 @@ def work(args):
     for _ in sys.stdin:
         wall, processor = time.perf_counter(), time.process_time()
         losses = turn()
-        spent = {"wall": time.perf_counter() - wall, "processor": time.process_time() - processor}
-        told = {name: seconds / args.steps for name, seconds in spent.items()}
-        print(json.dumps(told | {"losses": losses, "resident": _resident()}), flush=True)
+        totals = {"wall": time.perf_counter() - wall, "processor": time.process_time() - processor}
+        per_step = {name: seconds / args.steps for name, seconds in totals.items()}
+        print(json.dumps(per_step | {"losses": losses, "resident": _resident()}), flush=True)
 
 
 def _resident():
@@ -147,12 +147,12 @@ def bench(args):
     env = {name: value for name, value in os.environ.items() if name not in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")}
     with tempfile.TemporaryDirectory() as folder:
         _write_random(Path(folder) / "gpt2", args.size)
-        given = [
+        flag_words = [
             word
             for name in ("batch_size", "context", "rank", "dropout", "steps", "threads")
             for word in (f"--{name}", str(getattr(args, name)))
         ]
-        command = [sys.executable, __file__, *given, "--folder", str(Path(folder) / "gpt2"), "--worker"]
+        command = [sys.executable, __file__, *flag_words, "--folder", str(Path(folder) / "gpt2"), "--worker"]
         workers = {
             kind: subprocess.Popen([*command, kind], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
             for kind in KINDS
@@ -165,8 +165,8 @@ def bench(args):
                 workers[kind].stdin.flush()
                 turns[kind].append(_answer(workers[kind]))
             if number:
-                said = ", ".join(f"{kind} {turns[kind][-1]['wall']:.2f} s" for kind in KINDS)
-                print(f"turn {number} of {args.turns}: {said} a step", file=sys.stderr, flush=True)
+                times = ", ".join(f"{kind} {turns[kind][-1]['wall']:.2f} s" for kind in KINDS)
+                print(f"turn {number} of {args.turns}: {times} a step", file=sys.stderr, flush=True)
         for worker in workers.values():
             worker.stdin.close()
             worker.wait()

@@ -14,8 +14,8 @@ PACKAGES = ("apformer", "jax", "jaxlib", "flax", "optax", "numpy", "torch", "tra
 def processor():
     """Return the name of the processor, as the system gives it."""
     file = Path("/proc/cpuinfo")
-    named = re.search(r"^model name\s*: (.+)$", file.read_text(), re.MULTILINE) if file.exists() else None
-    return named[1] if named else platform.processor() or platform.machine()
+    match = re.search(r"^model name\s*: (.+)$", file.read_text(), re.MULTILINE) if file.exists() else None
+    return match[1] if match else platform.processor() or platform.machine()
 
 
 def threads():

@@ -48,30 +48,31 @@ def main(args):
     path = directory.find(args.run)
     settings = restore.load_settings(path)
     params, *_ = restore.load_params(path, settings, None)
-    drawn = replace(settings, options=replace(settings.options, test_sequences=PROMPTS))
-    rows = training.test_rows(drawn, None)
+    test_settings = replace(settings, options=replace(settings.options, test_sequences=PROMPTS))
+    rows = training.test_rows(test_settings, None)
     tokens_BT = np.asarray(generator.encode_rows(rows, settings.data.digits, TERMS).tokens_BT)
-    whole_B = np.minimum(rows.terms_B, TERMS) * (settings.data.digits + 1) - 1
+    full_length_B = np.minimum(rows.terms_B, TERMS) * (settings.data.digits + 1) - 1
     shortest = 2 * (settings.data.digits + 1) - 1
-    length_B = np.random.default_rng(0).integers(shortest, whole_B + 1)
+    length_B = np.random.default_rng(0).integers(shortest, full_length_B + 1)
     with jax.default_matmul_precision("highest"):
         apply = jax.jit(architecture_of(settings).apply, static_argnums=2)
         expected_BTV = np.asarray(apply(params, tokens_BT, settings.model))
 
     prompts = [tokens_T[:length].tolist() for tokens_T, length in zip(tokens_BT, length_B, strict=True)]
-    asked = path / "prompts.json"
+    prompts_file = path / "prompts.json"
     try:
-        asked.write_text(json.dumps(prompts))
-        command = ["node", "-e", IN_NODE, str(path / "report.html"), str(asked)]
+        prompts_file.write_text(json.dumps(prompts))
+        command = ["node", "-e", IN_NODE, str(path / "report.html"), str(prompts_file)]
         answer = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     finally:
-        asked.unlink(missing_ok=True)
+        prompts_file.unlink(missing_ok=True)
     pairs = [(np.array(z_TV), expected_BTV[i, : len(z_TV)]) for i, z_TV in enumerate(answer["found"])]
-    same = sum((ours.argmax(-1) == theirs.argmax(-1)).all() for ours, theirs in pairs)
-    apart = max(np.abs(ours - theirs).max() for ours, theirs in pairs)
+    n_equal = sum((ours.argmax(-1) == theirs.argmax(-1)).all() for ours, theirs in pairs)
+    difference = max(np.abs(ours - theirs).max() for ours, theirs in pairs)
     size, ms = (path / "report.html").stat().st_size, answer["ms"] / sum(map(len, prompts))
     print(
-        f"the same argmax at every character of {same} of {len(prompts)} prompts; logits differ by {apart:.1e} at most"
+        f"the same argmax at every character of {n_equal} of {len(prompts)} prompts; "
+        f"logits differ by {difference:.1e} at most"
     )
     print(f"{ms:.2f} ms a character; the page has {size / 1e6:.2f} MB")
 

@@ -57,7 +57,7 @@ def write(folder, count, rng):
     writer.close(rng.integers(0, len(CHARACTERS), VALIDATION, np.uint16), VALIDATION)
 
 
-def peak(text, run_dir, steps):
+def peak_memory(text, run_dir, steps):
     """Train on a text or a folder with `apformer train`; return its peak resident memory in bytes."""
     words = [*RECIPE, "--text", str(text), "--steps", str(steps), "--run_dir", str(run_dir)]
     process = subprocess.Popen([sys.executable, "-m", "apformer", "train", *words], stdout=subprocess.DEVNULL)
@@ -90,7 +90,7 @@ def turns_of(folder, tokens):
     return {"folder": turn(None, task.feed(settings, rows)), "memory": turn(jnp.asarray(tokens), None)}, settings
 
 
-def forget(folder):
+def drop_page_cache(folder):
     """Drop the files of a folder from the system's cache."""
     for path in folder.glob("*.bin"):
         with open(path, "rb") as file:
@@ -114,28 +114,28 @@ def measure(args, scratch):
     """Write a folder of tokens, and print memory and speed of training on it."""
     folder, rng = scratch / "tokens", np.random.default_rng(0)
     folder.mkdir()
-    begun = time.perf_counter()
+    start = time.perf_counter()
     write(folder, int(args.gigabytes * 1e9 / 2), rng)
     size = sum(path.stat().st_size for path in folder.glob("*.bin"))
-    print(f"{processor()}, jax {jax.__version__}\n{size / 1e9:.2f} GB written in {time.perf_counter() - begun:.0f} s")
+    print(f"{processor()}, jax {jax.__version__}\n{size / 1e9:.2f} GB written in {time.perf_counter() - start:.0f} s")
     tokens = rng.integers(0, len(CHARACTERS), 10**6, np.uint16)
     (scratch / "small.txt").write_text(Characters(CHARACTERS).decode(tokens))
     for name, text in (("folder", folder), ("memory", scratch / "small.txt")):
-        forget(folder)
-        print(f"{name}: {peak(text, scratch / name, args.steps) / 1e6:,.0f} MB resident at most", flush=True)
+        drop_page_cache(folder)
+        print(f"{name}: {peak_memory(text, scratch / name, args.steps) / 1e6:,.0f} MB resident at most", flush=True)
     turns, settings = turns_of(folder, tokens)
     clocks = {"seconds": time.perf_counter, "processor time": time.process_time}
     found = {name: [] for name in turns}
     for number in range(args.turns + 1):
         for name in sorted(turns, reverse=number % 2):
-            forget(folder)
-            begun = [clock() for clock in clocks.values()]
+            drop_page_cache(folder)
+            starts = [clock() for clock in clocks.values()]
             turns[name]()
             if number:  # the first compiles
-                found[name].append([clock() - was for clock, was in zip(clocks.values(), begun, strict=True)])
+                found[name].append([clock() - start for clock, start in zip(clocks.values(), starts, strict=True)])
     count = settings.training.log_every * settings.training.batch_size * settings.data.context
-    for name, measured in found.items():
-        print(f"{name}: {count / median(seconds for seconds, _ in measured):,.0f} tokens a second")
+    for name, times in found.items():
+        print(f"{name}: {count / median(seconds for seconds, _ in times):,.0f} tokens a second")
     ratios = np.array(found["memory"]) / np.array(found["folder"])
     for clock, (low, middle, high) in zip(clocks, np.percentile(ratios, [25, 50, 75], axis=0).T, strict=True):
         print(f"folder / memory by {clock}: {middle:.3f}, half of the turns from {low:.3f} to {high:.3f}")

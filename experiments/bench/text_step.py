@@ -29,8 +29,8 @@ def torch_turn(settings, tokens, threads, compiled=False):
     """Return (function that trains STEPS steps in PyTorch, number of parameters)."""
     cfg = settings.model
     model = Decoder(cfg.vocab_size, cfg.max_len, cfg.d_model, cfg.n_heads, cfg.n_layers)
-    called = torch.compile(model) if compiled else model
-    train = trainer(called, tokens, settings.data.context, settings.training.batch_size)
+    network = torch.compile(model) if compiled else model
+    train = trainer(network, tokens, settings.data.context, settings.training.batch_size)
 
     def turn():
         torch.set_num_threads(threads)
@@ -72,11 +72,11 @@ def main(words):
     seconds = {name: [] for name in turns}
     for number in range(TURNS + 1):
         for name, (turn, _) in turns.items():
-            begun = time.perf_counter()
+            start = time.perf_counter()
             turn()
             if number:  # the first compiles
-                seconds[name].append((time.perf_counter() - begun) / STEPS)
-    medians = {name: np.median(measured) for name, measured in seconds.items()}
+                seconds[name].append((time.perf_counter() - start) / STEPS)
+    medians = {name: np.median(times) for name, times in seconds.items()}
     best = min(median for name, median in medians.items() if name.startswith("PyTorch"))
     for name, median in medians.items():
         print(

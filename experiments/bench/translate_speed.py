@@ -81,13 +81,13 @@ def searches(args, cfg):
         # No token of the vocabulary ends a text, so that all are of one length.
         return beam.search(extend, cache, start_B, args.vocab_size, args.tokens, beams=args.beams, shared=shared)
 
-    def cached(params, source_BS, lengths_B):
+    def search_with_cache(params, source_BS, lengths_B):
         params = seq2seq.unstack(params)
         cache = seq2seq.init_cache(params, source_BS, cfg, args.tokens, lengths_B)
         extend = partial(_extend, params, cfg)
         return search(extend, cache, shared=("source", "source_mask"))
 
-    def without(remember, logits_of):
+    def search_without_cache(remember, logits_of):
         """Return a search whose cache is the target tokens, and the result of `remember` for the source."""
 
         def run(params, source_BS, lengths_B):
@@ -115,9 +115,12 @@ def searches(args, cfg):
     def decode(params, cache, target_BT):
         return seq2seq.extend(params, target_BT, cache, cfg)[0]
 
-    functions = {"cached": cached}
+    functions = {"cached": search_with_cache}
     if args.uncached:
-        functions |= {"source kept": without(remember_source, decode), "uncached": without(remember_nothing, apply)}
+        functions |= {
+            "source kept": search_without_cache(remember_source, decode),
+            "uncached": search_without_cache(remember_nothing, apply),
+        }
     return {name: jax.jit(function) for name, function in functions.items()}
 
 
@@ -170,8 +173,8 @@ def run(args):
     turns = {name: partial(search, params) for name, search in searches(args, cfg).items()}
     for name, turn in turns.items():  # compiles
         found[name] = jax.tree.map(np.asarray, turn(*sources[0]))
-        same = (found[name][0] == found["cached"][0]).all(-1).mean()
-        print(f"{name}: {same:.1%} of the texts are those of the search with a cache", file=sys.stderr)
+        share = (found[name][0] == found["cached"][0]).all(-1).mean()
+        print(f"{name}: {share:.1%} of the texts are those of the search with a cache", file=sys.stderr)
     if args.marian:
         transformers.logging.set_verbosity_error()
         model = marian(args)
@@ -179,11 +182,11 @@ def run(args):
             turns[f"Marian, {threads} threads"] = partial(generate, model, threads, args=args)
     seconds = {name: [] for name in turns}
     for name in progress.bar([*turns] * args.rounds, unit="turn"):
-        begun = time.perf_counter(), time.process_time()
+        start = time.perf_counter(), time.process_time()
         for source in sources:
             jax.block_until_ready(turns[name](*source))
-        seconds[name].append((time.perf_counter() - begun[0], time.process_time() - begun[1]))
-    best = {name: np.min(measured, axis=0) for name, measured in seconds.items()}
+        seconds[name].append((time.perf_counter() - start[0], time.process_time() - start[1]))
+    best = {name: np.min(times, axis=0) for name, times in seconds.items()}
     for name, (wall, processor) in best.items():
         ratios = " and ".join(f"{ratio:.2f}" for ratio in best[name] / best["cached"])
         rate = len(sources) * args.batch_size / wall

@@ -48,9 +48,9 @@ def measure(T: int, square: bool, turns: int) -> tuple[float, int]:
     jax.block_until_ready(step(params, tokens_BT))
     seconds = []
     for _ in range(turns):
-        begun = time.perf_counter()
+        start = time.perf_counter()
         jax.block_until_ready(step(params, tokens_BT))
-        seconds.append(time.perf_counter() - begun)
+        seconds.append(time.perf_counter() - start)
     return median(seconds), step.memory_analysis().temp_size_in_bytes
 
 
@@ -59,17 +59,17 @@ def run(args):
     flags.require("longest", args.longest >= 512, args, "512 or more")
     flags.require("turns", args.turns >= 1, args, "1 or more")
     print(f"{processor()}, jax {jax.__version__}\ntokens  chunks         square         over proportional")
-    T, before = 512, None
+    T, previous = 512, None
     while T <= args.longest:
         chunks = measure(T, False, args.turns)
         square = measure(T, True, args.turns) if T <= args.longest_square else None
         growth = (
             ""
-            if before is None
-            else "   ".join(f"{now / (2 * was):.2f}" for now, was in zip(chunks, before, strict=True))
+            if previous is None
+            else "   ".join(f"{now / (2 * was):.2f}" for now, was in zip(chunks, previous, strict=True))
         )
         print(f"{T:6}  {_words(chunks)}  {_words(square)}  {growth}".rstrip(), flush=True)
-        T, before = 2 * T, chunks
+        T, previous = 2 * T, chunks
 
 
 def _words(found):

@@ -45,8 +45,8 @@ class Block(nn.Module):
 
     def forward(self, x_BTD):
         B, T, D = x_BTD.shape
-        joined = self.query_key_value(self.attention_norm(x_BTD)).view(B, T, 3, self.n_heads, -1)
-        q_BHTK, k_BHTK, v_BHTK = joined.permute(2, 0, 3, 1, 4)
+        qkv = self.query_key_value(self.attention_norm(x_BTD)).view(B, T, 3, self.n_heads, -1)
+        q_BHTK, k_BHTK, v_BHTK = qkv.permute(2, 0, 3, 1, 4)
         y_BHTK = F.scaled_dot_product_attention(q_BHTK, k_BHTK, v_BHTK, is_causal=True)
         x_BTD = x_BTD + self.output(y_BHTK.transpose(1, 2).reshape(B, T, D))
         return x_BTD + self.contract(F.gelu(self.expand(self.feedforward_norm(x_BTD))))
@@ -92,9 +92,9 @@ def run(args):
     model = Decoder(VOCABULARY, CONTEXT, D_MODEL, HEADS, LAYERS)
     train = trainer(model, torch.randint(VOCABULARY, (1_000_000,)), CONTEXT, BATCH)
     train(WARM_UP)
-    begun = time.perf_counter()
+    start = time.perf_counter()
     train(args.steps)
-    seconds = (time.perf_counter() - begun) * 1000 / args.steps
+    seconds = (time.perf_counter() - start) * 1000 / args.steps
     versions = f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads"
     print(f"yardstick: {seconds:.1f} s for 1,000 steps ({args.steps:,} measured), {processor()}, {versions}")
 

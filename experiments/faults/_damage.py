@@ -22,9 +22,9 @@ def run(path):
 @contextlib.contextmanager
 def quiet():
     """Capture what is printed in this context: yield the buffer that holds it."""
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        yield said
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        yield printed
 
 
 def inflict(rng, kind, checkpoint, other, manifest):
@@ -96,7 +96,7 @@ def _junk(rng, before, *_):
     return {file: before[file] + rng.bytes(int(rng.integers(1, PAGE)))}
 
 
-def _swapped(rng, before, *_):
+def _swap(rng, before, *_):
     one, two = _any(rng, before), _any(rng, before)
     return {one: before[two], two: before[one]}
 
@@ -128,8 +128,8 @@ KINDS = {
     "a file missing": _missing,
     "junk at the end": _junk,
     "a file of another step": _of_another_step,
-    "two files swapped": _swapped,
+    "two files swapped": _swap,
     "the manifest of another step": _manifest_of_another_step,
     "a byte of the manifest": _manifest_byte,
 }
-OF_SEVERAL = [*KINDS][-3:]  # kinds of damage that need several files
+NEED_SEVERAL_FILES = [*KINDS][-3:]  # kinds of damage that need several files

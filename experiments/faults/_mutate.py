@@ -24,14 +24,20 @@ VALUES = (
     *("[]", "{}", "[[]]", "[null]", "[0]", "[1,-1]", "[NaN]", '{"":null}', '{"a":{"a":[]}}', "[[[[[[[[]]]]]]]]"),
     *('["a","a"]', "[18446744073709551616,18446744073709551616]", "[0,0,0,0,0,0,0,0,0,0,0,0]"),
 )
-HUGE = ("[" * 50_000 + "]" * 50_000, '{"a":' * 900 + "1" + "}" * 900, f'"{"x" * 300_000}"', "[0]" * 1, "9" * 100_000)
+HUGE = (
+    "[" * 50_000 + "]" * 50_000,
+    '{"a":' * 900 + "1" + "}" * 900,
+    f'"{"x" * 300_000}"',
+    f"[{'0,' * 50_000}0]",
+    "9" * 100_000,
+)
 
 
-def mutated(rng, seed, parse):
-    """Return the bytes `seed`, changed in one or a few places. parse: a mutator such as `of_json`, or None."""
+def mutate(rng, seed, mutate_parsed):
+    """Return the bytes `seed`, changed in one or a few places. mutate_parsed: a mutator such as `of_json`, or None."""
     rounds = rng.choice((1, 1, 1, 2, 3, 8))
-    if parse is not None and rng.random() < 0.7:
-        return parse(rng, seed, rounds)
+    if mutate_parsed is not None and rng.random() < 0.7:
+        return mutate_parsed(rng, seed, rounds)
     if rng.random() < 0.002:
         return rng.choice((b"", *LONG, *BYTES))
     data = bytearray(seed)
@@ -63,7 +69,7 @@ def _change(rng, data):
 
 def of_json(rng, seed, rounds):
     """Change some values, keys or branches of a JSON text."""
-    return as_json(changed(rng, json.loads(seed), rounds))
+    return as_json(mutate_json(rng, json.loads(seed), rounds))
 
 
 def of_lines(rng, seed, rounds):
@@ -87,7 +93,7 @@ def of_lines(rng, seed, rounds):
 def of_tensors(rng, seed, rounds):
     """Change the header of a safetensors file; its length field may be wrong, and its data cut off."""
     end = 8 + int.from_bytes(seed[:8], "little")
-    header = as_json(changed(rng, json.loads(seed[8:end]), rounds))
+    header = as_json(mutate_json(rng, json.loads(seed[8:end]), rounds))
     length = rng.choice((len(header),) * 12 + (len(header) + 1, 0, 2**63, 2**64 - 1, 2**32, 100_000_000))
     body = seed[end:] if rng.random() < 0.9 else seed[end : end + rng.randrange(len(seed) - end + 1)]
     return length.to_bytes(8, "little") + header + body
@@ -97,14 +103,14 @@ class _Raw(str):
     """JSON text to be written as it is."""
 
 
-def changed(rng, value, rounds):
+def mutate_json(rng, value, rounds):
     """Return a JSON value with a few changes; unchanged parts are shared with the argument."""
     for _ in range(rounds):
-        value = _changed(rng, value)
+        value = _mutate_value(rng, value)
     return value
 
 
-def _changed(rng, value):
+def _mutate_value(rng, value):
     deeper = isinstance(value, dict | list) and value and rng.random() < 0.85
     if not deeper:
         if isinstance(value, int | float) and not isinstance(value, bool) and rng.random() < 0.3:
@@ -121,7 +127,7 @@ def _changed(rng, value):
         elif kind == 1:
             copy.insert(at, rng.choice(value))
         else:
-            copy[at] = _changed(rng, value[at])
+            copy[at] = _mutate_value(rng, value[at])
         return copy
     copy, key = dict(value), rng.choice(list(value))
     kind = rng.randrange(8)
@@ -132,7 +138,7 @@ def _changed(rng, value):
     elif kind == 2:
         copy[key] = value[rng.choice(list(value))]
     else:
-        copy[key] = _changed(rng, value[key])
+        copy[key] = _mutate_value(rng, value[key])
     return copy
 
 

@@ -71,13 +71,14 @@ def _of_runs(folder):
     partial = check.with_digest({"identity": identity, "tally": state, "seconds": 1.5})
     proof = {"format": FORMAT, "certified": True, "claim": "all", "contexts": 9, "errors": 0, "smallest_margin": 1.0}
     proof |= {"step": 0, "member": 0, "parameters_sha256": "0", "parts": {}}
-    judged = (run / "evaluation.json").read_bytes()
-    named = {"step": 50, "first": [471, 103], "difference": [44, 248], "given": [3, 2], "margin": [-0.12, 0.16]}
+    evaluation = (run / "evaluation.json").read_bytes()
+    missed_record = {"step": 50, "first": [471, 103], "difference": [44, 248], "given": [3, 2], "margin": [-0.12, 0.16]}
+    missed_line = _as(missed_record).replace(b"\n", b"") + b"\n"
     J, L, facts = _mutate.of_json, _mutate.of_lines, str(selection.FILE)
     settings = settings_file.read(run)
-    goes_on = lambda path: readers.partial(path, identity)  # noqa: E731
-    export = lambda path: readers.exported(path, settings)  # noqa: E731
-    evaluated = lambda path: readers.evaluation(path, run, settings)  # noqa: E731
+    load_partial = lambda path: readers.partial(path, identity)  # noqa: E731
+    export = lambda path: readers.export_proof(path, settings)  # noqa: E731
+    read_evaluation = lambda path: readers.evaluation(path, run, settings)  # noqa: E731
 
     return [
         Parser("any JSON", 5, "x.json", [*configs[:1], b'[1, "a", null]'], J, files.read_json),
@@ -86,13 +87,13 @@ def _of_runs(folder):
         Parser("metrics.jsonl", 8, "metrics.jsonl", [lines], L, readers.metrics_of_page),
         Parser("metrics.jsonl as curves", 0.2, "metrics.jsonl", [lines], L, readers.curves),
         Parser("metrics.jsonl cut back", 5, "metrics.jsonl", [lines], L, readers.cut_back),
-        Parser("missed.jsonl", 0.1, metrics.MISSED, [_as(named).replace(b"\n", b"") + b"\n"], L, readers.missed),
+        Parser("missed.jsonl", 0.1, metrics.MISSED, [missed_line], L, readers.read_missed),
         Parser("facts.json", 5, facts, [sound], J, lambda path: readers.verify(path.parents[1])),
-        Parser("facts.json sealed anew", 5, facts, [sound], J, readers.sealed_anew),
-        Parser("certificate.partial.json", 5, certify.PARTIAL, [_as(partial)], J, goes_on),
+        Parser("facts.json sealed anew", 5, facts, [sound], J, readers.reseal),
+        Parser("certificate.partial.json", 5, certify.PARTIAL, [_as(partial)], J, load_partial),
         Parser("certificate.json in a page", 3, "certificate.json", [_as(proof)], J, readers.of_page),
         Parser("certificate.json to export", 0.02, "certificate.json", [_as(proof)], J, export, run),
-        Parser("evaluation.json in a page", 0.1, "evaluation.json", [judged], J, evaluated),
+        Parser("evaluation.json in a page", 0.1, "evaluation.json", [evaluation], J, read_evaluation),
         Parser("the step of a result", 3, "evaluation.json", [_as(proof)], J, files.read_json),
         Parser("logged.json", 2, "logged.json", [_as({"step": 50, "id": "0" * 12})], J, trackers.read_logged),
         Parser("vocabulary.tsv", 1, words.FILE, [b"the\t9\nof\t7\nale\t5\n"], None, readers.vocabulary),
@@ -110,20 +111,20 @@ def _of_models(folder):
     own, proof = (folder / "own.safetensors").read_bytes(), folder / "proof"
     proof.mkdir()
     shape, data = _small(), progressions.Config(digits=3)
-    proven = model.init(_key(), shape)
-    weights.write_safetensors(proof / "model.safetensors", "model", proven, shape)
-    said = {"model": asdict(shape), "data": asdict(data)}
-    files.write_json(proof / "config.json", said)
-    certificate = said | {"contexts": 9, "parameters_sha256": provenance.digest(proven)}
+    proof_params = model.init(_key(), shape)
+    weights.write_safetensors(proof / "model.safetensors", "model", proof_params, shape)
+    configs_json = {"model": asdict(shape), "data": asdict(data)}
+    files.write_json(proof / "config.json", configs_json)
+    certificate = configs_json | {"contexts": 9, "parameters_sha256": provenance.digest(proof_params)}
     files.write_json(proof / "certificate.json", certificate)
     adapter = folder / "adapter"
     peft.save(adapter, lora.init(_key(), params, 2), 4.0, 2, params, cfg)
-    asked, factors = ((adapter / name).read_bytes() for name in (peft.CONFIG, peft.WEIGHTS))
-    adapted = lambda path: peft.load(path.parent, model, params, cfg)  # noqa: E731
-    folders_of = [tensors, *readers.renamed(folder / "gpt2")]
+    adapter_config, factors = ((adapter / name).read_bytes() for name in (peft.CONFIG, peft.WEIGHTS))
+    load_adapter = lambda path: peft.load(path.parent, model, params, cfg)  # noqa: E731
+    folders_of = [tensors, *readers.with_prefixes(folder / "gpt2")]
     index = readers.in_shards(folder / "gpt2", folder / "shards of weights")
     own_run = _as(settings_file.to_dict(tasks.load("text").RECIPES["text"]()))
-    weighed = (proof / "model.safetensors").read_bytes()
+    proof_weights = (proof / "model.safetensors").read_bytes()
     J, T, place = _mutate.of_json, _mutate.of_tensors, folder / "gpt2"
     return [
         Parser("safetensors", 6, "model.safetensors", [tensors, own], T, readers.tensors),
@@ -139,11 +140,11 @@ def _of_models(folder):
         Parser(
             "shards: index of weights", 1, readers.INDEX, [index], J, readers.gpt2_file, folder / "shards of weights"
         ),
-        Parser("an adapter, its config", 1, peft.CONFIG, [asked], J, adapted, adapter),
-        Parser("an adapter, its weights", 1, peft.WEIGHTS, [factors], T, adapted, adapter),
-        Parser("check.py: weights", 4, "model.safetensors", [weighed], T, readers.checked, proof),
-        Parser("check.py: config", 0.5, "config.json", [_as(said)], J, readers.checked, proof),
-        Parser("check.py: certificate", 0.5, "certificate.json", [_as(certificate)], J, readers.checked, proof),
+        Parser("an adapter, its config", 1, peft.CONFIG, [adapter_config], J, load_adapter, adapter),
+        Parser("an adapter, its weights", 1, peft.WEIGHTS, [factors], T, load_adapter, adapter),
+        Parser("check.py: weights", 4, "model.safetensors", [proof_weights], T, readers.run_check, proof),
+        Parser("check.py: config", 0.5, "config.json", [_as(configs_json)], J, readers.run_check, proof),
+        Parser("check.py: certificate", 0.5, "certificate.json", [_as(certificate)], J, readers.run_check, proof),
     ]
 
 
@@ -157,22 +158,22 @@ def _of_tokenizers(folder):
     rules = "#version: 0.2\n" + "".join(" ".join(pair) + "\n" for pair in content["merges"])
     (lists / "merges.txt").write_text(rules, "utf-8")
     plain, J = pretrained.load(lists).to_json().encode(), _mutate.of_json
-    whole = [pieces.to_json().encode(), pieces.with_end()[0].to_json().encode(), plain]
+    tokenizer_files = [pieces.to_json().encode(), pieces.with_end()[0].to_json().encode(), plain]
     readable = replace(byte_pairs.train(TEXT, 280), special_tokens={"<|endoftext|>": 300})
     readable.save(lists / "toy.model")
     tokens = [bytes([byte]) for byte in chunks.BYTES] + [readable.vocab[token] for token in range(256, 280)]
     ranks = "".join(f"{base64.b64encode(token).decode()} {rank}\n" for rank, token in enumerate(tokens))
     lists_of = lambda path: pretrained.load(path.parent)  # noqa: E731
-    added = {"<|user|>": 281, "<name>": 282}
+    added_tokens = {"<|user|>": 281, "<name>": 282}
     decoder = {"281": {"content": "<|user|>", "special": True}, "282": {"content": "<name>", "lstrip": True}}
     config = {"add_prefix_space": False, "pad_token": "<pad>", "added_tokens_decoder": decoder}
     special = {"eos_token": "<|user|>", "pad_token": {"content": "<pad>"}, "additional_special_tokens": ["<a>"]}
-    beside = {"added_tokens.json": added, "tokenizer_config.json": config, "special_tokens_map.json": special}
+    beside = {"added_tokens.json": added_tokens, "tokenizer_config.json": config, "special_tokens_map.json": special}
     return [
         Parser("tokenizer of characters", 4, "tokenizer.json", [letters.to_json().encode()], J, readers.tokenizer),
-        Parser("tokenizer.json", 1.5, "tokenizer.json", whole, readers.shallow, readers.tokenizer),
+        Parser("tokenizer.json", 1.5, "tokenizer.json", tokenizer_files, readers.of_tokenizer_json, readers.tokenizer),
         Parser("vocab.json", 0.1, "vocab.json", [(lists / "vocab.json").read_bytes()], J, lists_of, lists),
-        *(Parser(name, 0.1, name, [_as(said)], J, lists_of, lists) for name, said in beside.items()),
+        *(Parser(name, 0.1, name, [_as(value)], J, lists_of, lists) for name, value in beside.items()),
         Parser("merges.txt", 0.1, "merges.txt", [rules.encode()], None, lists_of, lists),
         Parser(".tiktoken", 1.5, "small-cl100k.tiktoken", [ranks.encode()], None, readers.tokenizer),
         Parser(
@@ -187,7 +188,7 @@ def _of_data(folder):
     writer = shards.Writer(place, pieces, 300)
     writer.add(pieces.encode(TEXT))
     writer.close(pieces.encode(TEXT)[:50], 99)
-    listed, shard = (place / "manifest.json").read_bytes(), (place / "000000.bin").read_bytes()
+    manifest, shard = (place / "manifest.json").read_bytes(), (place / "000000.bin").read_bytes()
     last = (place / "validation.bin").read_bytes()
     side = folder / "side"
     side.mkdir()
@@ -200,7 +201,7 @@ def _of_data(folder):
         Parser("a folder of texts", 2, "a.txt", [TEXT.encode()], None, readers.folder_of_texts, side),
         Parser("a text in words", 0.02, "data.txt", [TEXT.encode()], None, readers.words_file),
         Parser("sentences, a file", 4, "a.txt", [TEXT.encode()], None, pair, side),
-        Parser("shards: manifest", 0.5, "manifest.json", [listed], _mutate.of_json, readers.shards_file, place),
+        Parser("shards: manifest", 0.5, "manifest.json", [manifest], _mutate.of_json, readers.shards_file, place),
         Parser("shards: tokens", 0.5, "000000.bin", [shard], None, readers.shards_file, place),
         Parser("shards: validation", 0.2, "validation.bin", [last], None, readers.shards_file, place),
     ]
@@ -251,6 +252,6 @@ def _run(path):
     return path
 
 
-def reproduced(content):
+def describe_input(content):
     """Describe an input by its length, the start of its SHA-256, and its first bytes."""
     return f"{len(content):,} bytes {hashlib.sha256(content).hexdigest()[:12]}, {content[:300]!r}"

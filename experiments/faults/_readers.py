@@ -34,16 +34,16 @@ from apformer.tokenizers import merges, pretrained
 
 def config_of_page(path):
     config = report._dict(files.read_json(path.parent / "config.json"))
-    shown({"versions": config.get("versions"), "flags": config.get("flags")})
+    write_page({"versions": config.get("versions"), "flags": config.get("flags")})
 
 
-def shown(value):
+def write_page(value):
     """Write a value into a page, where numbers that are not finite become null."""
     template.fill({"x": value})
 
 
 def metrics_of_page(path):
-    shown(metrics.read_metrics(path.parent))
+    write_page(metrics.read_metrics(path.parent))
 
 
 def curves(path):
@@ -63,24 +63,24 @@ def cut_back(path):
         metrics.read_metrics(path.parent)  # the remaining lines are valid
 
 
-def missed(path):
+def read_missed(path):
     crops.from_records(metrics.read_missed(path.parent), 8)
 
 
-def verify(sealed):
-    folder = sealed.parent
+def verify(checkpoint):
+    folder = checkpoint.parent
     try:
-        selection.read_facts(sealed)
+        selection.read_facts(checkpoint)
     except selection.Damaged as damage:
-        selection.refuse(sealed, damage)
+        selection.refuse(checkpoint, damage)
     (
         selection.best(selection.read_all(folder)),
         selection.scheduled(selection.read_all(folder)),
-        selection.member_scores(folder, int(sealed.name)),
+        selection.member_scores(folder, int(checkpoint.name)),
     )
 
 
-def sealed_anew(path):
+def reseal(path):
     try:
         facts = json.loads(path.read_bytes())
         facts.pop("sha256")
@@ -91,16 +91,16 @@ def sealed_anew(path):
 
 
 def partial(path, identity):
-    kept = check.load_partial(path, identity)
-    assert not kept or kept["seconds"] == 1.5
+    saved = check.load_partial(path, identity)
+    assert not saved or saved["seconds"] == 1.5
 
 
 def of_page(path):
     data = {"step": 0, "member": 0, "parameters_sha256": "0", "missing": {}}
-    shown([report._of_this_model(path, data, report.CERTIFICATE, "certify"), data])
+    write_page([report._of_this_model(path, data, report.CERTIFICATE, "certify"), data])
 
 
-def exported(path, settings):
+def export_proof(path, settings):
     try:
         export.write_proof(path.parent / "out", path.parent, settings)
     finally:
@@ -110,7 +110,7 @@ def exported(path, settings):
 def evaluation(path, run, settings):
     """Write the section of a run's evaluation into a page."""
     data = {"step": 0, "member": 0, "parameters_sha256": "0", "missing": {}}
-    shown(report._of_task(path.parent, settings, None, None, data))
+    write_page(report._of_task(path.parent, settings, None, None, data))
 
 
 def vocabulary(path):
@@ -156,7 +156,7 @@ def in_shards(folder, out):
 PREFIXES = ("transformer.", "_orig_mod.", "module.transformer.")
 
 
-def renamed(folder):
+def with_prefixes(folder):
     """Return the weights of a GPT-2 folder as bytes, once for each prefix of the tensor names."""
     from safetensors.numpy import load_file, save
 
@@ -164,16 +164,16 @@ def renamed(folder):
     return [save({prefix + name: tensor for name, tensor in tensors.items()}) for prefix in PREFIXES]
 
 
-def checked(path):
+def run_check(path):
     """Run check.py until it has read its files. Raises Ended if it exits."""
-    said = io.StringIO()
-    with redirect_stderr(said):
+    stderr = io.StringIO()
+    with redirect_stderr(stderr):
         try:
             check.main(path.parent, SimpleNamespace(**vars(contexts) | {"slices": _begin}))
         except Begun:
             pass  # all was read, and the proof would begin
         except SystemExit as end:
-            raise Ended(said.getvalue().removesuffix("\n"), end.code) from None
+            raise Ended(stderr.getvalue().removesuffix("\n"), end.code) from None
 
 
 class Begun(BaseException):
@@ -192,16 +192,16 @@ class Ended(Exception):
         self.exit_code = exit_code
 
 
-def shallow(rng, seed, rounds):
+def of_tokenizer_json(rng, seed, rounds):
     """Mutate tokenizer.json, more often outside its vocabulary and merges, which are most of the file."""
     content = json.loads(seed)
     if rng.random() < 0.6:
         vocabulary, rules = content["model"].pop("vocab"), content["model"].pop("merges")
-        content = _mutate.changed(rng, content, rounds)
+        content = _mutate.mutate_json(rng, content, rounds)
         if isinstance(content, dict) and type(content.get("model")) is dict:
             content = content | {"model": content["model"] | {"vocab": vocabulary, "merges": rules}}
         return _mutate.as_json(content)
-    return _mutate.as_json(_mutate.changed(rng, content, rounds))
+    return _mutate.as_json(_mutate.mutate_json(rng, content, rounds))
 
 
 def tokenizer(path):
@@ -210,21 +210,21 @@ def tokenizer(path):
     assert tokenizer.decode(tokenizer.encode(sound, allowed_special="all")) == sound
     merges.texts(tokenizer)
     if not tokenizer.by_characters:
-        shown(sections.attempt({}, "x", lambda: merges.of(tokenizer)))
+        write_page(sections.attempt({}, "x", lambda: merges.of(tokenizer)))
 
 
 def whole_text(path, pieces):
     settings = tasks.load("text").RECIPES["text"]()
     rows = texts.read_rows(replace(settings, data=corpus.Config(text=str(path), context=8)))
-    whole = corpus.read(path)
-    assert rows["tokenizer"].decode([*rows["train"], *rows["validation"]]) == whole
-    if len(whole) < 10_000:
-        assert pieces.decode(pieces.encode(whole)) == whole
+    content = corpus.read(path)
+    assert rows["tokenizer"].decode([*rows["train"], *rows["validation"]]) == content
+    if len(content) < 10_000:
+        assert pieces.decode(pieces.encode(content)) == content
 
 
 def folder_of_texts(path):
-    text, told = corpus.read_folder(path.parent)
-    assert text and str(path.parent) in told
+    text, description = corpus.read_folder(path.parent)
+    assert text and str(path.parent) in description
 
 
 def words_file(path):

@@ -38,7 +38,7 @@ def train_args(folder, run, keep=1):
     return [*f"train --recipe text --text {text} {MODEL} {PACE} --keep {keep} --run_dir".split(), str(run)]
 
 
-def goes_on(folder, run, keep=1):
+def resume_args(folder, run, keep=1):
     """Return the arguments that resume an interrupted run, or that start it if it has no config.json yet."""
     return ["resume", str(run)] if (run / "config.json").exists() else train_args(folder, run, keep)
 
@@ -87,7 +87,7 @@ class Server:
     def run(self, args, *, fork=True, fresh=False, signals=(), fault=None, clock=0.0):
         """Run a command: return its Outcome. signals: (seconds, number) of each; fault: (folder, name, when, seed)."""
         request = self.request(args, fork=fork, signals=list(signals), fault=fault, clock=clock)
-        return self.outcome(**(self._fresh(request, signals) if fresh else self._ask(request, fork)))
+        return self.outcome(**(self._run_fresh(request, signals) if fresh else self._send(request, fork)))
 
     def request(self, args, fork=False, signals=(), fault=None, clock=0.0, streams=True):
         """Return a request to _server.py as JSON. streams: whether it writes what is printed to files."""
@@ -102,13 +102,13 @@ class Server:
         out, err, saved = ((self.folder / name).read_text(errors="replace") for name in ("out", "err", "saved"))
         return Outcome(out=out, err=err, saved=[int(step) for step in saved.split()], **found)
 
-    def _fresh(self, request, signals):
+    def _run_fresh(self, request, signals):
         began = time.monotonic()
-        with subprocess.Popen(self.words(request), env=self.environment, cwd=self.folder) as process:
+        with subprocess.Popen(self.command_line(request), env=self.environment, cwd=self.folder) as process:
             self.signal(process, signals)
             return {"code": process.wait(LIMIT), "seconds": time.monotonic() - began}
 
-    def words(self, request):
+    def command_line(self, request):
         """Return the command line of a new process for a request."""
         return [sys.executable, str(HERE / "_server.py"), request]
 
@@ -123,7 +123,7 @@ class Server:
                 process.wait(max(0.0, began + seconds - time.monotonic()))
             process.send_signal(number)
 
-    def _ask(self, request, fork):
+    def _send(self, request, fork):
         if fork not in self.processes:
             with open(self.folder / "server", "a") as errors:
                 self.processes[fork] = subprocess.Popen(
@@ -167,7 +167,7 @@ def shim(folder):
     return folder / "shim.so", None
 
 
-def over(items, work, folder, shim=None, desc=None):
+def map_cached(items, work, folder, shim=None, desc=None):
     """Return [work(server, item) for each item], computed by one or two servers.
 
     Pairs (item, result) are saved as JSON lines in the file FOUND of the folder, and not computed again.
@@ -181,25 +181,25 @@ def over(items, work, folder, shim=None, desc=None):
     workers = 2 if len(items) > FEW else 1  # a Server is ready after seconds
     bar = progress.bar(total=len(order), initial=len(order) - len(items), desc=desc)
 
-    def of_worker(which):
-        with Server(folder / f"server-{which}", shim) as server:
+    def worker(number):
+        with Server(folder / f"server-{number}", shim) as server:
             with contextlib.suppress(IndexError):  # none is left
                 while True:
                     item = items.pop(0)
                     found[item] = work(server, json.loads(item))
-                    kept.write(json.dumps([json.loads(item), found[item]]) + "\n")
+                    file.write(json.dumps([json.loads(item), found[item]]) + "\n")
                     bar.update()
 
-    with bar, open(folder / FOUND, "a", buffering=1) as kept, ThreadPoolExecutor(workers) as pool:
-        for future in [pool.submit(of_worker, which) for which in range(workers)]:
+    with bar, open(folder / FOUND, "a", buffering=1) as file, ThreadPoolExecutor(workers) as pool:
+        for future in [pool.submit(worker, number) for number in range(workers)]:
             future.result()
     return [found[item] for item in order]
 
 
-def tell(faults, sentence, case, outcome=None):
+def record_failure(faults, sentence, case, outcome=None):
     """Record a failed case, and print to standard error what reproduces it."""
-    said = "" if outcome is None else f"; exit {outcome.code}\n{outcome.out[-1500:]}\n{outcome.err[-3000:]}"
-    progress.write(f"{sentence}: {case}{said}")
+    details = "" if outcome is None else f"; exit {outcome.code}\n{outcome.out[-1500:]}\n{outcome.err[-3000:]}"
+    progress.write(f"{sentence}: {case}{details}")
     faults.append(sentence)
 
 
@@ -235,9 +235,11 @@ def arrays_of(path):
     return asdict(selection.read_facts(path))
 
 
-def differences(found, wanted):
+def differences(found, expected):
     """Return the entries of `end_of` in which two runs differ, each cut to 600 characters."""
-    return {name: (str(found[name])[:600], str(wanted[name])[:600]) for name in wanted if found[name] != wanted[name]}
+    return {
+        name: (str(found[name])[:600], str(expected[name])[:600]) for name in expected if found[name] != expected[name]
+    }
 
 
 def newest_sound(run):

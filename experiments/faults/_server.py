@@ -78,7 +78,7 @@ def command(request):
     with process.heard("apformer"):
         (folder / "ready").touch()
         try:
-            return _watched(request, folder)
+            return _run_with_fault(request, folder)
         except BaseException:
             traceback.print_exc()
             return 1
@@ -92,7 +92,7 @@ def command(request):
                 os.close(old)
 
 
-def _watched(request, folder):
+def _run_with_fault(request, folder):
     """Run a command under its fault and return its exit code; append the steps on the disk to `saved`."""
     from apformer import cli
     from apformer.machine.process import guard
@@ -100,12 +100,12 @@ def _watched(request, folder):
 
     wait, clock = checkpoint.Checkpoints.wait, time.time
 
-    def said(self):
+    def wait_and_record(self):
         wait(self)
         with open(folder / "saved", "a") as saved:
             saved.writelines(f"{step}\n" for step in selection.steps(self.folder))
 
-    checkpoint.Checkpoints.wait = said
+    checkpoint.Checkpoints.wait = wait_and_record
     if request["clock"]:
         time.time = lambda: clock() + request["clock"]
     try:

@@ -49,18 +49,18 @@ def measure(cases, folder):
     shim, reason = _runs.shim(folder)
     if shim is None:
         raise RuntimeError(reason)
-    wanted, kinds = {}, {}
+    expected, kinds = {}, {}
     with _runs.Server(folder / "first", shim) as server:
         for name, keep in (("compiles", 1), ("one", 1), ("two", 2)):
             run = folder / name
             done = server.run(_runs.train_args(folder, run, keep), fork=False, fault=(run, "none", 0, 0))
             if done.code:
                 raise RuntimeError(f"an undisturbed run ends with {done.code}: {done.err}")
-            wanted[keep], kinds[keep] = _runs.end_of(run), done.kinds
+            expected[keep], kinds[keep] = _runs.end_of(run), done.kinds
     every = _cases(kinds)
     chosen = [every[k] for k in np.unique(np.linspace(0, len(every) - 1, min(cases, len(every))).astype(int))]
-    work = partial(_case, folder=folder, wanted=wanted)
-    found = [each for each in _runs.over(chosen, work, folder, shim, desc="calls") if each is not None]
+    work = partial(_case, folder=folder, expected=expected)
+    found = [each for each in _runs.map_cached(chosen, work, folder, shim, desc="calls") if each is not None]
     figures = {
         name: sum(each.get(name, 0) for each in found) for name in "lies lost unequal unsaid refused silent".split()
     }
@@ -76,52 +76,55 @@ def _cases(kinds):
     return found + [("clock", number) for number in range(1, len(kinds[2]), 25)]
 
 
-def _case(server, case, folder, wanted):
+def _case(server, case, folder, expected):
     """Return {figure: count} for one fault at one call; None if the run ended before it."""
     fault, number = case
     keep, faults = 2 if fault in LIES else 1, []
     run = folder / f"run-{fault}-{number}"
     # The clock is set back in the resumed run, after a kill.
-    meets = (run, "kill" if fault == "clock" else fault, number, number)
-    kill = meets[1] == "kill"
-    done = server.run(_runs.train_args(folder, run, keep), fork=kill, fault=meets)
+    injected = (run, "kill" if fault == "clock" else fault, number, number)
+    kill = injected[1] == "kill"
+    done = server.run(_runs.train_args(folder, run, keep), fork=kill, fault=injected)
     if done.code != -signal.SIGKILL if kill else not done.fired:
         shutil.rmtree(run, ignore_errors=True)
         return None
-    said = kill or done.code == 0 or (done.code in (CHECKPOINT, DISK) and _runs.sentence_of(done))
-    if not said or "Traceback" in done.err:
-        _runs.tell(faults, "unsaid", case, done)
+    explained = kill or done.code == 0 or (done.code in (CHECKPOINT, DISK) and _runs.sentence_of(done))
+    if not explained or "Traceback" in done.err:
+        _runs.record_failure(faults, "unsaid", case, done)
     newest, sound = max(done.saved, default=-1), _runs.newest_sound(run)
     if fault not in LIES and sound < newest:
-        _runs.tell(faults, "lost", f"{case}, step {newest} was on the disk, and {sound} is sound", done)
-    if fault not in LIES and done.code == 0 and (differing := unlike(run, done, wanted[keep])):
-        _runs.tell(faults, "unequal", f"{case} ended with exit 0 and {differing}", done)
-    again = server.run(_runs.goes_on(folder, run, keep), fork=False, clock=-DAY if fault == "clock" else 0.0)
-    at = _runs.resumed_at(again)
+        _runs.record_failure(faults, "lost", f"{case}, step {newest} was on the disk, and {sound} is sound", done)
+    if fault not in LIES and done.code == 0 and (differing := unreported_differences(run, done, expected[keep])):
+        _runs.record_failure(faults, "unequal", f"{case} ended with exit 0 and {differing}", done)
+    resumed = server.run(_runs.resume_args(folder, run, keep), fork=False, clock=-DAY if fault == "clock" else 0.0)
+    at = _runs.resumed_at(resumed)
     if fault not in LIES and newest > 0 and (at is None or at < newest):
-        _runs.tell(faults, "lost", f"{case}, step {newest} was on the disk, and it went on from {at}", again)
-    if fault in LIES and again.code in (CHECKPOINT, DISK) and _runs.sentence_of(again):
+        loss = f"{case}, step {newest} was on the disk, and it went on from {at}"
+        _runs.record_failure(faults, "lost", loss, resumed)
+    if fault in LIES and resumed.code in (CHECKPOINT, DISK) and _runs.sentence_of(resumed):
         faults.append("refused")
-    elif again.code or (differing := unlike(run, again, wanted[keep])):
+    elif resumed.code or (differing := unreported_differences(run, resumed, expected[keep])):
         name = "silent" if fault in LIES else "unequal"
-        _runs.tell(faults, name, f"{case}, exit {done.code}, then {again.code or differing}", again)
+        _runs.record_failure(faults, name, f"{case}, exit {done.code}, then {resumed.code or differing}", resumed)
     shutil.rmtree(run, ignore_errors=True)
     return {name: faults.count(name) for name in {*faults}} | {"lies": fault in LIES}
 
 
-def unlike(run, outcome, wanted):
+def unreported_differences(run, outcome, expected):
     """Return the differences from the undisturbed run, without those reported and checkpoints set aside."""
     try:
         found = _runs.end_of(run)
     except Exception as error:  # a file that is missing or damaged, in whatever way
         return repr(error)
     aside = {name.removesuffix(".corrupt") for name in found["others"]}  # each was reported
-    found["others"], kept = [], {step: facts for step, facts in wanted["checkpoints"].items() if step not in aside}
-    wanted = wanted | {"checkpoints": kept | {step: wanted["checkpoints"].get(step) for step in found["checkpoints"]}}
+    found["others"], checkpoints = [], expected["checkpoints"]
+    remaining = {step: facts for step, facts in checkpoints.items() if step not in aside}
+    remaining |= {step: checkpoints.get(step) for step in found["checkpoints"]}
+    expected = expected | {"checkpoints": remaining}
     if "\nNo page: " in outcome.out:  # a missing page fails no run
         # If the disk fails from some call on, an unfinished page cannot be removed either: resume removes it.
         found["files"] = sorted({name for name in found["files"] if ".report.html." not in name} | {"report.html"})
     if "metrics.jsonl has lost lines" in outcome.err:
         found.pop("metrics")
-        wanted = {name: value for name, value in wanted.items() if name != "metrics"}
-    return _runs.differences(found, wanted)
+        expected = {name: value for name, value in expected.items() if name != "metrics"}
+    return _runs.differences(found, expected)

@@ -32,23 +32,24 @@ def measure(cases, folder):
     count = dict.fromkeys(("silent", "harmless", "back", "not back", "refused", "not refused"), 0)
     for case in progress.bar(range(cases), unit="case"):
         kind, rng = [*_damage.KINDS][case % len(_damage.KINDS)], np.random.default_rng([SEED, case])
-        hurt = [saved[-1:], saved[-2:], [int(rng.choice(saved[:-1]))]][int(rng.integers(3))]
+        damaged_steps = [saved[-1:], saved[-2:], [int(rng.choice(saved[:-1]))]][int(rng.integers(3))]
         before = {}
-        for step in hurt:
-            other = path / str(rng.choice([step for step in saved if step not in hurt]))
+        for step in damaged_steps:
+            other = path / str(rng.choice([step for step in saved if step not in damaged_steps]))
             before |= _damage.inflict(rng, kind, path / str(step), other, selection.FILE.name)
         try:
             with _damage.quiet():
-                outcome, why = _outcome(path, abstract, bits, hurt), ""
+                outcome, why = _outcome(path, abstract, bits, damaged_steps), ""
         except Exception as error:  # not a UserError
-            outcome, why = "not back" if saved[-1] in hurt else "not refused", repr(error)
+            outcome, why = "not back" if saved[-1] in damaged_steps else "not refused", repr(error)
         finally:
             for aside in path.glob("*.corrupt"):
                 aside.rename(path / aside.stem)
             _damage.undo(before)
         count[outcome] += 1
         if outcome in ("silent", "not back", "not refused"):
-            progress.write(f"{outcome}: seed {SEED}, case {case}, {kind}, steps {hurt}, {[*map(str, before)]} {why}")
+            name = f"seed {SEED}, case {case}, {kind}, steps {damaged_steps}"
+            progress.write(f"{outcome}: {name}, {[*map(str, before)]} {why}")
     for step in saved:  # raises if a checkpoint was not restored
         _runs.arrays_of(path / str(step))
     newest, older = count["back"] + count["not back"], count["refused"] + count["not refused"]
@@ -56,7 +57,7 @@ def measure(cases, folder):
     return {**count, **shares, "cases": cases, "newest": newest, "older": older}
 
 
-def _outcome(path, abstract, bits, hurt):
+def _outcome(path, abstract, bits, damaged_steps):
     """Return the outcome of loading, a key of `count` in `measure`."""
     saved = [*bits]
     try:
@@ -65,16 +66,16 @@ def _outcome(path, abstract, bits, hurt):
         return "not back"
     if _bits(state) != bits[step]:
         return "silent"
-    if saved[-1] in hurt:
-        expected = max(step for step in saved if step not in hurt)
-        return "back" if step == expected else "harmless" if step in hurt else "not back"
+    if saved[-1] in damaged_steps:
+        expected = max(step for step in saved if step not in damaged_steps)
+        return "back" if step == expected else "harmless" if step in damaged_steps else "not back"
     if step != saved[-1]:
         return "not refused"
     try:
-        _, state = checkpoint.load(path, abstract, hurt[0])
+        _, state = checkpoint.load(path, abstract, damaged_steps[0])
     except UserError:
-        return "refused" if (path / f"{hurt[0]}.corrupt").exists() else "not refused"
-    return "harmless" if _bits(state) == bits[hurt[0]] else "silent"
+        return "refused" if (path / f"{damaged_steps[0]}.corrupt").exists() else "not refused"
+    return "harmless" if _bits(state) == bits[damaged_steps[0]] else "silent"
 
 
 def _bits(state):

@@ -41,7 +41,7 @@ SEED = 16
 LIMIT = 2  # seconds of CPU time per case
 LONGEST = 5000  # characters of a message
 CODES = {getattr(errors, name) for name in ("USAGE", "DATA", "CHECKPOINT", "DISK", "NOT_CERTIFIED")}
-SHOWN = 5  # failures of each parser to print, per process
+MOST_MESSAGES = 5  # failures of each parser to print, per process
 
 
 def measure(cases, folder):
@@ -56,11 +56,11 @@ def measure(cases, folder):
         progress.bar(total=cases, unit="case", desc="hostile input") as bar,
     ):
         for found in as_completed([pool.submit(_part, first, cases, folder) for first in firsts]):
-            counts, parsers, megabytes, told = found.result()
+            counts, parsers, megabytes, messages = found.result()
             total.update(counts)
             peak = max(peak, megabytes)
             bar.update(counts["done"])
-            for line in told:
+            for line in messages:
                 progress.write(line)
     refused = total.pop("refused") / total["done"]
     figures = {"cases": total.pop("done"), "parsers": parsers, "refused": refused, "limit": LIMIT, "each": EACH}
@@ -69,31 +69,31 @@ def measure(cases, folder):
 
 def _part(first, cases, folder):
     """Return (counts, number of parsers, peak megabytes, messages) for the EACH cases from case `first` on."""
-    place, counts, told, told_of = Path("/dev/shm"), Counter(), [], Counter()
+    place, counts, messages, failure_count = Path("/dev/shm"), Counter(), [], Counter()
     with tempfile.TemporaryDirectory(dir=place if place.is_dir() else folder) as scratch, _quiet():
         process.keep_programs()
         scratch = Path(scratch)
         (scratch / "sound").mkdir()
         every = _parsers.parsers(scratch / "sound")
         _forget_peak()
-        forgotten = time.process_time()
+        last_clearing = time.process_time()
         for parser, case in islice(_cases(every, cases), first, first + EACH):
-            forgotten = _forget_programs(forgotten)
+            last_clearing = _forget_programs(last_clearing)
             outcome, why = attempt(parser, case, scratch / "tried")
             counts.update(("done", outcome))
             if why:
-                told_of[parser.name] += 1
-                if told_of[parser.name] <= SHOWN:
-                    told.append(f"{outcome}: {parser.name}, case {case}, seed {SEED}: {why}")
+                failure_count[parser.name] += 1
+                if failure_count[parser.name] <= MOST_MESSAGES:
+                    messages.append(f"{outcome}: {parser.name}, case {case}, seed {SEED}: {why}")
     del counts["read"]
-    return counts, len(every), _peak(), told
+    return counts, len(every), _peak(), messages
 
 
 def _cases(every, cases):
     """Yield (parser, case number) of `cases` cases, by the shares of the parsers; the last one gets the rest."""
-    whole, left = sum(parser.share for parser in every), cases
+    total_share, left = sum(parser.share for parser in every), cases
     for parser in every:
-        number = left if parser is every[-1] else min(left, max(1, round(cases * parser.share / whole)))
+        number = left if parser is every[-1] else min(left, max(1, round(cases * parser.share / total_share)))
         yield from ((parser, case) for case in range(number))
         left -= number
 
@@ -101,39 +101,39 @@ def _cases(every, cases):
 def attempt(parser, case, folder):
     """Return (outcome, message) of one case, which depends only on the parser, the case number and SEED."""
     rng = random.Random(f"{SEED} {parser.name} {case}")
-    content = _mutate.mutated(rng, rng.choice(parser.seeds), parser.structure)
-    return tried(parser, content, folder, rng.random())
+    content = _mutate.mutate(rng, rng.choice(parser.seeds), parser.structure)
+    return run_parser(parser, content, folder, rng.random())
 
 
-def tried(parser, content, folder, chance=1.0):
+def run_parser(parser, content, folder, chance=1.0):
     """Return (outcome, message) of a parser for given bytes. Outcomes other than "read" and "refused" are failures.
 
     chance: Below 0.002 the file is missing, below 0.001 it is a directory.
     """
-    given = content if parser.file is None else _placed(parser, content, chance, folder / parser.name)
+    given = content if parser.file is None else _write_file(parser, content, chance, folder / parser.name)
     began = time.process_time()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             with contextlib.redirect_stderr(io.StringIO()):
                 parser.read(given)
-        outcome, told = "read", ""
+        outcome, message = "read", ""
     except (errors.UserError, _readers.Ended) as error:
-        outcome, told = "refused", _unclear(error, parser)
-        if told:
+        outcome, message = "refused", _unclear(error, parser)
+        if message:
             outcome = "unclear"
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a panic in a Rust library is not an Exception
         where = traceback.extract_tb(error.__traceback__)[-1]
-        outcome, told = "tracebacks", f"{type(error).__name__}: {str(error)[:200]!r} ({where.name}:{where.lineno})"
+        outcome, message = "tracebacks", f"{type(error).__name__}: {str(error)[:200]!r} ({where.name}:{where.lineno})"
     seconds = time.process_time() - began
     if seconds > LIMIT:
-        outcome, told = "slow", f"{seconds:.1f} s, {outcome}"
-    return outcome, f"{told}; {_parsers.reproduced(content)}" if told else ""
+        outcome, message = "slow", f"{seconds:.1f} s, {outcome}"
+    return outcome, f"{message}; {_parsers.describe_input(content)}" if message else ""
 
 
-def _placed(parser, content, chance, folder):
+def _write_file(parser, content, chance, folder):
     """Write the file to test and return its path; for a small `chance` it is missing, or a directory."""
     path = folder / "1" / parser.file
     if not path.parent.is_dir():
@@ -158,23 +158,23 @@ def _unclear(error, parser):
     if not sentence.isprintable() or len(sentence) > LONGEST:
         return f"{len(sentence):,} characters, {sentence[:200]!r}"
     # The message may name another file of the folder, or the checkpoint that contains a manifest.
-    known = parser.file is None or re.search(r"[\w/]+\.\w+|/1\b|" + re.escape(parser.file), sentence)
-    return "" if known else f"names no file: {sentence[:200]!r}"
+    names_file = parser.file is None or re.search(r"[\w/]+\.\w+|/1\b|" + re.escape(parser.file), sentence)
+    return "" if names_file else f"names no file: {sentence[:200]!r}"
 
 
 @contextlib.contextmanager
 def _quiet():
     """Discard standard error, also of libraries in other languages."""
     sys.stderr.flush()
-    shown, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
+    stderr, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 2)
     try:
         yield
     finally:
         sys.stderr.flush()
-        os.dup2(shown, 2)
-        os.close(shown)
-        os.close(nowhere)
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        os.close(null)
 
 
 def _forget_programs(before):

@@ -25,15 +25,15 @@ TENTH = 10
 
 def measure(cases, folder):
     """Return {cases, runs, most, lost, unequal} after that many kills."""
-    times, wanted = _undisturbed(folder)
+    times, expected = _run_undisturbed(folder)
     chains = [(seed, min(CHAIN, cases - seed * CHAIN)) for seed in range(-(-cases // CHAIN))]
-    work = partial(_chain, folder=folder, times=times, wanted=wanted)
-    found = _runs.over(chains, lambda server, chain: work(server, *chain), folder, desc="kills")
+    work = partial(_chain, folder=folder, times=times, expected=expected)
+    found = _runs.map_cached(chains, lambda server, chain: work(server, *chain), folder, desc="kills")
     kills, lost, unequal = (sum(column, start=[]) for column in zip(*found, strict=True))
     return {"cases": sum(kills), "runs": len(kills), "most": max(kills), "lost": len(lost), "unequal": len(unequal)}
 
 
-def _undisturbed(folder):
+def _run_undisturbed(folder):
     """Return ({fresh: seconds of a process}, `end_of` an undisturbed run)."""
     times = {}
     with _runs.Server(folder / "first") as server:
@@ -45,7 +45,7 @@ def _undisturbed(folder):
     return times, _runs.end_of(folder / "forked")
 
 
-def _chain(server, seed, kills, folder, times, wanted):
+def _chain(server, seed, kills, folder, times, expected):
     """Return (kills of each run, lost checkpoints, runs with a different end) of a chain."""
     rng, counts, lost, unequal = np.random.default_rng((16, seed)), [], [], []
     while sum(counts) < kills:
@@ -56,15 +56,15 @@ def _chain(server, seed, kills, folder, times, wanted):
             left = sum(counts) < kills
             fresh = bool(rng.integers(TENTH) == 0)
             moments = [(rng.uniform(0, times[fresh]), signal.SIGKILL)] if left else []
-            done = server.run(_runs.goes_on(folder, run), fresh=fresh, signals=moments)
+            done = server.run(_runs.resume_args(folder, run), fresh=fresh, signals=moments)
             counts[-1] += done.code == -signal.SIGKILL
             at = _runs.resumed_at(done)
             if at is not None and at < saved:
-                _runs.tell(lost, f"step {saved} was on the disk, and it went on from {at}", case, done)
+                _runs.record_failure(lost, f"step {saved} was on the disk, and it went on from {at}", case, done)
             saved = max([saved, *done.saved])
             if _runs.newest_sound(run) < saved:
-                _runs.tell(lost, f"step {saved} was on the disk, and is not", case, done)
-        if done.code or (differing := _runs.differences(_runs.end_of(run), wanted)):
-            _runs.tell(unequal, f"it ended otherwise ({done.code or differing})", case, done)
+                _runs.record_failure(lost, f"step {saved} was on the disk, and is not", case, done)
+        if done.code or (differing := _runs.differences(_runs.end_of(run), expected)):
+            _runs.record_failure(unequal, f"it ended otherwise ({done.code or differing})", case, done)
         shutil.rmtree(run, ignore_errors=True)
     return counts, lost, unequal

@@ -36,7 +36,7 @@ def measure(cases, folder):
     for name, keep in LIBRARIES.items():
         each = cases // len(LIBRARIES)
         try:
-            count = _tried(name, keep, each, folder / name, states)
+            count = _count_outcomes(name, keep, each, folder / name, states)
             table.append([name, *(f"{number:,}" for number in (each, *count.values()))])
         except ImportError:
             each, count = 0, {"wrong": 0}
@@ -46,13 +46,13 @@ def measure(cases, folder):
     return figures | {"table": table}
 
 
-def _tried(name, keep, cases, folder, states):
+def _count_outcomes(name, keep, cases, folder, states):
     """Count the outcomes of loading a damaged newest checkpoint: {"wrong", "refused", "harmless", "one before"}."""
     save, load, manifest_name = keep()
     for step, arrays in states.items():
         save(folder / "whole", step, arrays)
     copy, count = folder / "copy", dict.fromkeys(("wrong", "refused", "harmless", "one before"), 0)
-    kinds = [kind for kind in _damage.KINDS if manifest_name or kind not in _damage.OF_SEVERAL]
+    kinds = [kind for kind in _damage.KINDS if manifest_name or kind not in _damage.NEED_SEVERAL_FILES]
     for case in progress.bar(range(cases), unit="case", desc=name):
         rng = np.random.default_rng([SEED, case])
         shutil.copytree(folder / "whole", copy)
@@ -72,8 +72,8 @@ def _tried(name, keep, cases, folder, states):
 def _numbers(state):
     """Return {name: array} of the parameters and the optimizer's state, without scalars, for which libraries differ."""
     leaves, _ = jax.tree_util.tree_flatten_with_path((state.params, state.opt_state))
-    named = {jax.tree_util.keystr(path, simple=True, separator="."): np.array(leaf) for path, leaf in leaves}
-    return {name: array for name, array in named.items() if array.ndim}
+    arrays = {jax.tree_util.keystr(path, simple=True, separator="."): np.array(leaf) for path, leaf in leaves}
+    return {name: array for name, array in arrays.items() if array.ndim}
 
 
 def _same(found, arrays):

@@ -36,39 +36,39 @@ FILES = ("model.safetensors", "config.json", "certificate.json")
 
 def measure(cases, folder):
     """Return the figures of CLAIM."""
-    return tried(cases, *trained(folder))
+    return count_outcomes(cases, *train_and_export(folder))
 
 
-def trained(folder, flags=FLAGS):
+def train_and_export(folder, flags=FLAGS):
     """Train, certify and export a model: return (run, folder of its proof)."""
-    run, proof, silent = folder / "run", folder / "proof", io.StringIO()
-    with contextlib.redirect_stdout(silent), contextlib.redirect_stderr(silent):
+    run, proof, printed = folder / "run", folder / "proof", io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
         train = ["train", *flags.split(), "--run_dir", str(run)]
         if cli.main(train) or cli.main(["export", str(run), "--to", "proof", "--out", str(proof)]):
-            raise RuntimeError(silent.getvalue())
+            raise RuntimeError(printed.getvalue())
     return runs.load(run), proof
 
 
-def tried(cases, run, proof):
+def count_outcomes(cases, run, proof):
     """Return the figures of CLAIM for a run and the folder of its proof."""
-    whole, rng = {name: (proof / name).read_bytes() for name in FILES}, np.random.default_rng(16)
-    right, found = Asked(run), dict.fromkeys(("missed", "weights", "bits", "refused", "harmless"), 0)
+    originals, rng = {name: (proof / name).read_bytes() for name in FILES}, np.random.default_rng(16)
+    domain, found = Domain(run), dict.fromkeys(("missed", "weights", "bits", "refused", "harmless"), 0)
     with progress.bar(total=cases, unit="fault", desc="planted") as bar:
         while found["weights"] < cases // 2:
-            if (params := moved(run.params, right, rng)) is not None:
+            if (params := move_weight(run.params, domain, rng)) is not None:
                 found["weights"] += 1
-                found["missed"] += checked(planted(proof, params, run.settings.model, whole)) != 1
+                found["missed"] += run_check(write_planted(proof, params, run.settings.model, originals)) != 1
                 bar.update()
         for _ in range(cases - cases // 2):
             found["bits"] += 1
-            found[flipped(proof, whole, rng)] += 1
+            found[flip_bit(proof, originals, rng)] += 1
             bar.update()
-    for name, content in whole.items():
+    for name, content in originals.items():
         (proof / name).write_bytes(content)
     return {"cases": cases} | found
 
 
-class Asked:
+class Domain:
     """All rows of the domain, to test whether XLA continues every one of them correctly."""
 
     def __init__(self, run):
@@ -77,66 +77,66 @@ class Asked:
         self.given = 2 * data["digits"] + 1  # characters of the first two terms
         self.apply = jax.jit(lambda params, tokens_BT: model.apply(params, tokens_BT, cfg).argmax(-1))
 
-    def right(self, params):
+    def is_right(self, params):
         for text_BT in self.texts:
-            said_BT = np.asarray(self.apply(params, np.minimum(text_BT[:, :-1], rows.SPACE).astype(np.int32)))
+            predicted_BT = np.asarray(self.apply(params, np.minimum(text_BT[:, :-1], rows.SPACE).astype(np.int32)))
             truth_BT = text_BT[:, self.given :]
-            if ((said_BT[:, self.given - 1 :] != truth_BT) & (truth_BT < contexts.START)).any():
+            if ((predicted_BT[:, self.given - 1 :] != truth_BT) & (truth_BT < contexts.START)).any():
                 return False
         return True
 
 
-def moved(params, asked, rng):
+def move_weight(params, domain, rng):
     """Move one weight, each time four times as far, until a context is wrong: return the parameters, or None."""
     leaves, tree = jax.tree.flatten(params)
-    which = rng.choice(len(leaves), p=np.array([leaf.size for leaf in leaves]) / sum(leaf.size for leaf in leaves))
-    place, sign = rng.integers(leaves[which].size), rng.choice([-1.0, 1.0])
+    leaf_index = rng.choice(len(leaves), p=np.array([leaf.size for leaf in leaves]) / sum(leaf.size for leaf in leaves))
+    place, sign = rng.integers(leaves[leaf_index].size), rng.choice([-1.0, 1.0])
     for power in range(0, 12, 2):
-        leaf = np.array(leaves[which])
+        leaf = np.array(leaves[leaf_index])
         leaf.flat[place] += sign * 2.0**power
-        changed = jax.tree.unflatten(tree, [*leaves[:which], leaf, *leaves[which + 1 :]])
-        if not asked.right(changed):
-            return changed
+        moved_params = jax.tree.unflatten(tree, [*leaves[:leaf_index], leaf, *leaves[leaf_index + 1 :]])
+        if not domain.is_right(moved_params):
+            return moved_params
     return None
 
 
-def planted(proof, params, cfg, whole):
+def write_planted(proof, params, cfg, originals):
     """Write these parameters and a certificate that names them into the folder, and return it."""
-    for name, content in whole.items():
+    for name, content in originals.items():
         (proof / name).write_bytes(content)
     (proof / "model.safetensors").unlink()
     formats.write_safetensors(proof / "model.safetensors", "model", params, cfg)
-    certificate = json.loads(whole["certificate.json"]) | {"parameters_sha256": digest(params)}
+    certificate = json.loads(originals["certificate.json"]) | {"parameters_sha256": digest(params)}
     (proof / "certificate.json").write_text(json.dumps(certificate))
     return proof
 
 
-def flipped(proof, whole, rng):
+def flip_bit(proof, originals, rng):
     """Flip one bit of a file, and return "refused", "harmless" or "missed"."""
     name = FILES[rng.integers(len(FILES))]
-    content, place = bytearray(whole[name]), rng.integers(len(whole[name]))
+    content, place = bytearray(originals[name]), rng.integers(len(originals[name]))
     content[place] ^= 1 << rng.integers(8)
-    for other, kept in whole.items():
-        (proof / other).write_bytes(content if other == name else kept)
-    if checked(proof, READ_ALONE) == 2 or checked(proof) == 2:
+    for other, original in originals.items():
+        (proof / other).write_bytes(content if other == name else original)
+    if run_check(proof, READ_ALONE) == 2 or run_check(proof) == 2:
         return "refused"
-    for other, kept in whole.items():
-        (proof / other).write_bytes(kept)
-    before = claimed(proof)
+    for other, original in originals.items():
+        (proof / other).write_bytes(original)
+    before = claim_digest(proof)
     (proof / name).write_bytes(content)
-    return "harmless" if claimed(proof) == before else "missed"
+    return "harmless" if claim_digest(proof) == before else "missed"
 
 
-def claimed(proof):
+def claim_digest(proof):
     """Return a hash of all that a proof depends on: weights, Config and claim. None if the files are refused."""
     try:
         with contextlib.redirect_stderr(io.StringIO()):
             case, certificate = check.read(proof, contexts)
     except (Exception, SystemExit):
         return None
-    told = [case.cfg, case.data, certificate["contexts"], certificate["parameters_sha256"]]
+    claims = [case.cfg, case.data, certificate["contexts"], certificate["parameters_sha256"]]
     weights = b"".join(case.weights[name].tobytes() for name in sorted(case.weights))
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode() + weights).hexdigest()
+    return hashlib.sha256(json.dumps(claims, sort_keys=True).encode() + weights).hexdigest()
 
 
 class Accepted(BaseException):
@@ -151,12 +151,12 @@ def accept(data, cfg, weights):
 READ_ALONE = SimpleNamespace(**vars(contexts) | {"slices": accept})
 
 
-def checked(proof, asked=contexts):
+def run_check(proof, contexts_module=contexts):
     """Return the exit code of `check.py --theorem`."""
-    silent = io.StringIO()
-    with contextlib.redirect_stdout(silent), contextlib.redirect_stderr(silent):
+    discarded = io.StringIO()
+    with contextlib.redirect_stdout(discarded), contextlib.redirect_stderr(discarded):
         try:
-            return check.main(proof, asked, exact=True)
+            return check.main(proof, contexts_module, exact=True)
         except SystemExit as stop:
             return stop.code
         except Accepted:

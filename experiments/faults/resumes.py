@@ -26,35 +26,34 @@ SEED = 6
 
 def measure(cases, folder):
     """Return figures for `cases` damaged runs; print failures to standard error."""
-    whole = _damage.run(folder / "whole")
-    wanted, count = _runs.end_of(whole), {"cases": cases, "equal": 0, "damaged": 0, "again": 0}
-    saved, names = selection.steps(whole / "checkpoints"), [*_damage.KINDS]
+    intact_run = _damage.run(folder / "whole")
+    expected, count = _runs.end_of(intact_run), {"cases": cases, "equal": 0, "damaged": 0, "again": 0}
+    saved, names = selection.steps(intact_run / "checkpoints"), [*_damage.KINDS]
     for case in progress.bar(range(cases), unit="case"):
-        rng, copy = np.random.default_rng([SEED, case]), shutil.copytree(whole, folder / "copy")
-        hurt = saved[-int(rng.integers(1, len(saved))) :]
-        kinds = [names[rng.integers(len(names))] for _ in hurt]
-        for step, kind in zip(hurt, kinds, strict=True):
+        rng, copy = np.random.default_rng([SEED, case]), shutil.copytree(intact_run, folder / "copy")
+        damaged_steps = saved[-int(rng.integers(1, len(saved))) :]
+        kinds = [names[rng.integers(len(names))] for _ in damaged_steps]
+        for step, kind in zip(damaged_steps, kinds, strict=True):
             other = rng.choice([other for other in saved if other != step])
             # The other step is taken from the undamaged run.
-            checkpoint, other = copy / "checkpoints" / str(step), whole / "checkpoints" / str(other)
+            checkpoint, other = copy / "checkpoints" / str(step), intact_run / "checkpoints" / str(other)
             _damage.inflict(rng, kind, checkpoint, other, selection.FILE.name)
-        with _damage.quiet() as said:
+        with _damage.quiet() as printed:
             code = cli.main(["resume", str(copy)])
         # A damaged checkpoint older than the one resumed from stays damaged.
-        lost = [step for step in hurt if not _is_sound(copy / "checkpoints" / str(step))]
+        lost = [step for step in damaged_steps if not _is_sound(copy / "checkpoints" / str(step))]
         for step in lost:
             shutil.rmtree(copy / "checkpoints" / str(step), ignore_errors=True)
         found = _runs.end_of(copy)
-        found |= {"others": [], "checkpoints": wanted["checkpoints"] | found["checkpoints"]}
+        found |= {"others": [], "checkpoints": expected["checkpoints"] | found["checkpoints"]}
         wrong = code or saved[-1] in lost
-        differing = {"exit code": code, "lost": lost} if wrong else _runs.differences(found, wanted)
+        differing = {"exit code": code, "lost": lost} if wrong else _runs.differences(found, expected)
         if differing:
-            progress.write(
-                f"seed {SEED}, case {case}, steps {hurt} of {saved}, {kinds}: {differing}\n{said.getvalue()}"
-            )
+            name = f"seed {SEED}, case {case}, steps {damaged_steps} of {saved}, {kinds}"
+            progress.write(f"{name}: {differing}\n{printed.getvalue()}")
         count["equal"] += not differing
-        count["damaged"] += len(hurt)
-        count["again"] += f"resumed at step {saved[-1]} " not in said.getvalue()
+        count["damaged"] += len(damaged_steps)
+        count["again"] += f"resumed at step {saved[-1]} " not in printed.getvalue()
         shutil.rmtree(copy)
     return count
 

@@ -38,15 +38,15 @@ def measure(cases, folder):
             done = server.run(_runs.train_args(folder, run, KEEP), fork=False, fault=(run, "none", 0, 0))
             if done.code:
                 raise RuntimeError(f"an undisturbed run ends with {done.code}: {done.err}")
-    work = partial(_case, folder=folder, wanted=_runs.end_of(run), most=len(done.kinds))
-    found = _runs.over(range(cases), work, folder, shim, desc="stale")
+    work = partial(_case, folder=folder, expected=_runs.end_of(run), most=len(done.kinds))
+    found = _runs.map_cached(range(cases), work, folder, shim, desc="stale")
     figures = {name: sum(each[0] == name for each in found) for name in ("equal", "refused", "silent")}
     places = {"of_checkpoints": "checkpoints", "of_one": "checkpoints/"}
     figures |= {name: sum(each[1].rstrip("0123456789") == place for each in found) for name, place in places.items()}
     return {"cases": len(found)} | figures
 
 
-def _case(server, case, folder, wanted, most):
+def _case(server, case, folder, expected, most):
     """Return ("equal", "refused" or "silent", the directory that was set back) of one case."""
     rng, run, copy = np.random.default_rng((SEED, case)), folder / f"run-{case}", folder / f"copy-{case}"
     for _ in range(TRIES):
@@ -57,28 +57,28 @@ def _case(server, case, folder, wanted, most):
         if begun.code != -signal.SIGKILL or not run.is_dir():
             continue
         shutil.copytree(run, copy)
-        server.run(_runs.goes_on(folder, run, KEEP), fault=(run, "kill", second, second))
-        if changed := _changed(copy, run):
+        server.run(_runs.resume_args(folder, run, KEEP), fault=(run, "kill", second, second))
+        if directories := _changed_directories(copy, run):
             break
     else:
         raise RuntimeError(f"case {case}: no directory changed between two moments, {TRIES} times")
-    place = changed[rng.integers(len(changed))]
+    place = directories[rng.integers(len(directories))]
     _forget(copy / place, run / place)
-    faults, again = [], server.run(_runs.goes_on(folder, run, KEEP), fork=False)
-    differing = None if again.code else calls.unlike(run, again, wanted)
+    faults, resumed = [], server.run(_runs.resume_args(folder, run, KEEP), fork=False)
+    differing = None if resumed.code else calls.unreported_differences(run, resumed, expected)
     outcome = "equal"
-    if again.code in (CHECKPOINT, DISK) and _runs.sentence_of(again):
+    if resumed.code in (CHECKPOINT, DISK) and _runs.sentence_of(resumed):
         outcome = "refused"
-    elif again.code or differing:
+    elif resumed.code or differing:
         outcome = "silent"
-        told = f"case {case}, calls {first} and {second}, {place or 'the run'}: {again.code or differing}"
-        _runs.tell(faults, outcome, told, again)
+        description = f"case {case}, calls {first} and {second}, {place or 'the run'}: {resumed.code or differing}"
+        _runs.record_failure(faults, outcome, description, resumed)
     for path in (run, copy):
         shutil.rmtree(path, ignore_errors=True)
     return outcome, place
 
 
-def _changed(earlier, later):
+def _changed_directories(earlier, later):
     """Return the directories in both whose entries differ, relative to the run; "" is the run itself."""
     both = [path.relative_to(earlier) for path in earlier.rglob("*") if path.is_dir()]
     places = [earlier.relative_to(earlier), *both]

@@ -34,7 +34,7 @@ CASES = 350
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 KINDS = ("train", "words", "finetune", "sweep", "evaluate", "certify", "report")
 WAYS = ("once", "once", "once", "twice", "fresh", "terminal", "full err", "full out", "closed err", "closed out")
-SAYS = ("apformer: stopped ", "stopped at step ", " the same command goes on")
+SENTENCES = ("apformer: stopped ", "stopped at step ", " the same command goes on")
 TINY = "--d_model 8 --n_layers 1 --n_heads 1 --batch_size 4 --steps 8 --log_every 2 --save_every 4"
 HOME = "--recipe sketch --hard_fraction 0 --prefix_rows 0 --long_rows 0 "
 HOME += "--digits 2 --max_terms 6 --max_difference 30 --test_sequences 16"
@@ -42,23 +42,23 @@ HOME += "--digits 2 --max_terms 6 --max_difference 30 --test_sequences 16"
 
 def measure(cases, folder):
     """Return {cases, twice, terminal, pipes, stopped, unsaid, lost, unequal} for that many stops."""
-    wanted, times = {}, {}
+    expected, times = {}, {}
     with _runs.Server(folder / "first") as server:
         for kind in KINDS:
             for name in ("compiles", "whole"):
                 run = _begin(folder, kind, f"{name}-{kind}")
-                done = server.run(_words(folder, kind, run))
+                done = server.run(_args(folder, kind, run))
                 if done.code not in (0, 8):
                     raise RuntimeError(f"an undisturbed {kind} ends with {done.code}: {done.err}")
-            wanted[kind], times[kind] = (done.code, _end_of(kind, run)), done.seconds
-    work = partial(_stop, folder=folder, wanted=wanted, times=times)
-    found = _runs.over(range(cases), work, folder, desc="stops")
+            expected[kind], times[kind] = (done.code, _end_of(kind, run)), done.seconds
+    work = partial(_stop, folder=folder, expected=expected, times=times)
+    found = _runs.map_cached(range(cases), work, folder, desc="stops")
     counts = Counter(name for names in found for name in names)
     names = "twice terminal pipes stopped unsaid lost unequal".split()
     return {"cases": cases} | {name: counts[name] for name in names}
 
 
-def _stop(server, seed, folder, wanted, times):
+def _stop(server, seed, folder, expected, times):
     """Return the names of the counts to which one stop adds 1."""
     rng, kind, way = np.random.default_rng((7, seed)), KINDS[seed % len(KINDS)], WAYS[seed // len(KINDS) % len(WAYS)]
     number, faults = SIGNALS[rng.integers(3)], []
@@ -67,36 +67,37 @@ def _stop(server, seed, folder, wanted, times):
     moments = [(rng.uniform(0, times[kind] + fresh), number)]
     if way == "twice":
         moments.append((moments[0][0] + rng.uniform(0, 0.3), SIGNALS[rng.integers(3)]))
-    case = f"stop {seed}: {kind}, {way}, {[(round(at, 3), which.name) for at, which in moments]}"
+    case = f"stop {seed}: {kind}, {way}, {[(round(at, 3), stop_signal.name) for at, stop_signal in moments]}"
     if way in ("once", "twice", "fresh"):
-        done = server.run(_words(folder, kind, run), fresh=fresh, signals=moments)
+        done = server.run(_args(folder, kind, run), fresh=fresh, signals=moments)
     else:
-        done = _elsewhere(server, _words(folder, kind, run), way, moments)
+        done = _run_with_streams(server, _args(folder, kind, run), way, moments)
         number = signal.SIGHUP if way == "terminal" else number
-    code, end = wanted[kind]
-    expected = {128 + which for _, which in moments} if way != "terminal" else {128 + number}
-    stopped = done.code in expected
-    said = any(words in done.err for words in SAYS) or way == "terminal" or way.endswith("err")
-    over = done.code in ({code, 6} if way == "closed out" else {code, 0} if way.startswith("closed") else {code})
-    if not (stopped and said or over) or "Traceback" in done.err:
-        _runs.tell(faults, "unsaid", case, done)
-    again = server.run(_again(folder, kind, run), fork=False)
-    at, newest = _runs.resumed_at(again), max(done.saved, default=0)
+    code, end = expected[kind]
+    stop_codes = {128 + stop_signal for _, stop_signal in moments} if way != "terminal" else {128 + number}
+    stopped = done.code in stop_codes
+    explained = any(sentence in done.err for sentence in SENTENCES) or way == "terminal" or way.endswith("err")
+    completed = done.code in ({code, 6} if way == "closed out" else {code, 0} if way.startswith("closed") else {code})
+    if not (stopped and explained or completed) or "Traceback" in done.err:
+        _runs.record_failure(faults, "unsaid", case, done)
+    resumed = server.run(_resume_args(folder, kind, run), fork=False)
+    at, newest = _runs.resumed_at(resumed), max(done.saved, default=0)
     if kind in ("train", "words", "finetune") and newest and (at is None or at < newest):
-        _runs.tell(faults, "lost", f"{case}, step {newest} was on the disk, and it went on from {at}", again)
+        loss = f"{case}, step {newest} was on the disk, and it went on from {at}"
+        _runs.record_failure(faults, "lost", loss, resumed)
     try:
         found = _end_of(kind, run)
     except Exception as error:  # a file that is missing or damaged, in whatever way
         found = {name: repr(error) for name in end}
     differing = _runs.differences(found, end)
-    if again.code != code or differing:
-        _runs.tell(faults, "unequal", f"{case}, exit {done.code}, then {again.code}, {differing}", again)
+    if resumed.code != code or differing:
+        _runs.record_failure(faults, "unequal", f"{case}, exit {done.code}, then {resumed.code}, {differing}", resumed)
     shutil.rmtree(run, ignore_errors=True)
     way = way if way in ("twice", "terminal") else "pipes" if " " in way else "once"
     return [*faults, way, *["stopped"] * stopped]
 
 
-def _elsewhere(server, args, way, moments):
+def _run_with_streams(server, args, way, moments):
     """Return the Outcome of a command in a terminal that closes, or with a pipe that is full or closed."""
     files = {name: open(server.folder / name, "w") for name in ("out", "err")}
     streams = dict(files)
@@ -106,20 +107,20 @@ def _elsewhere(server, args, way, moments):
         streams = {"out": theirs, "err": theirs}
         options = {"stdin": theirs, "start_new_session": True}  # _server.py makes it its controlling terminal
     else:
-        state, which = way.split()
-        ours, streams[which] = os.pipe()
+        state, stream_name = way.split()
+        ours, streams[stream_name] = os.pipe()
         if state == "full":
-            os.set_blocking(streams[which], False)
+            os.set_blocking(streams[stream_name], False)
             try:
                 while True:
-                    os.write(streams[which], b"." * 1024)
+                    os.write(streams[stream_name], b"." * 1024)
             except BlockingIOError:
-                os.set_blocking(streams[which], True)
+                os.set_blocking(streams[stream_name], True)
         else:
             os.close(ours)
             ours = None
     process = subprocess.Popen(
-        server.words(request),
+        server.command_line(request),
         env=server.environment,
         cwd=server.folder,
         stdout=streams["out"],
@@ -173,28 +174,28 @@ def _begin(folder, kind, name):
     return run
 
 
-def _words(folder, kind, run):
+def _args(folder, kind, run):
     """Return the arguments of a command."""
     if kind in ("evaluate", "certify", "report"):
         return [kind, str(run)]
     if kind == "train":
         return _runs.train_args(folder, run)
     text = f"--text {folder / 'bottles.txt'}"
-    given = {
+    commands = {
         "words": f"train --recipe words {text} --min_count 1 --d_model 8 --batch_size 8 --steps 8 --log_every 2"
         f" --save_every 4 --run_dir {run}",
         "finetune": f"train --recipe text {text} --init_from {folder / 'whole-train'} --batch_size 4 --steps 8"
         f" --log_every 2 --save_every 4 --run_dir {run}",
         "sweep": f"sweep {HOME} {TINY} --position sinusoidal,rotary --members 2 --run_dir {run}",
     }
-    return given[kind].split()
+    return commands[kind].split()
 
 
-def _again(folder, kind, run):
+def _resume_args(folder, kind, run):
     """Return the arguments that resume or repeat a command."""
     if kind in ("train", "words", "finetune") and (run / "config.json").exists():
         return ["resume", str(run)]
-    return _words(folder, kind, run)
+    return _args(folder, kind, run)
 
 
 def _end_of(kind, run):

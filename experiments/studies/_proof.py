@@ -38,11 +38,11 @@ def learn(settings: Settings, seed: int, rows: Batch | None = None) -> Any:
     if rows is None:
         state, _ = fit.run_steps(state, None, settings, settings.training.steps)
         return train.trained(state)
-    return train.trained(_on_rows(state, rows, settings))
+    return train.trained(_train_on_rows(state, rows, settings))
 
 
 @partial(jax.jit, static_argnames="settings")
-def _on_rows(state: train.TrainState, rows: Batch, settings: Settings) -> train.TrainState:
+def _train_on_rows(state: train.TrainState, rows: Batch, settings: Settings) -> train.TrainState:
     task, size = tasks.load(settings.task), settings.training.batch_size
 
     def draw(key: jax.Array) -> Batch:

@@ -37,17 +37,17 @@ class Study:
     def __init__(self, name, args):
         """Make the directory, or continue in it. Raises UserError: USAGE if it has other flags, DISK."""
         path = Path(args.run_dir or directory.dated(name))  # not a run, so runs/latest stays the same
-        asked = files.plain(dataclasses.asdict(args) | {"run_dir": None})
+        flag_values = files.plain(dataclasses.asdict(args) | {"run_dir": None})
         if not (path / "study.json").exists():
             directory.create(name, path)
-            files.write_json(path / "study.json", {"flags": asked, "found": {}})
-        kept = files.read_json(path / "study.json")
-        if kept["flags"] != asked:
+            files.write_json(path / "study.json", {"flags": flag_values, "found": {}})
+        saved = files.read_json(path / "study.json")
+        if saved["flags"] != flag_values:
             raise UserError(f"{path} is of other flags: give another --run_dir", USAGE)
-        self.name, self.path, self.flags, self.found = name, path, asked, kept["found"]
+        self.name, self.path, self.flags, self.found = name, path, flag_values, saved["found"]
         print(f"{path}: the same flags with --run_dir {path} go on, if this is stopped", file=sys.stderr)
 
-    def keep(self, key, value):
+    def save(self, key, value):
         """Add a result, and save all of them."""
         self.found[key] = files.plain(value)
         files.write_json(self.path / "study.json", {"flags": self.flags, "found": self.found})
@@ -77,8 +77,8 @@ def middle(values, digits=3):
 
 def bars(panel, places, values, colours, width=0.8, label=None):
     """Draw a bar at each place: the median of its values, and a line from the least to the greatest."""
-    middles = [np.median(of) if of else 0 for of in values]
-    ends = [(m - min(of), max(of) - m) if of else (0, 0) for m, of in zip(middles, values, strict=True)]
+    middles = [np.median(group) if group else 0 for group in values]
+    ends = [(m - min(group), max(group) - m) if group else (0, 0) for m, group in zip(middles, values, strict=True)]
     panel.bar(places, middles, width, yerr=np.transpose(ends).tolist(), color=colours, capsize=4, label=label)
 
 
@@ -112,7 +112,7 @@ def canvas(columns, rows=1, height=3.6):
     return figure, panels
 
 
-def by_length(panel, lengths):
+def set_length_axis(panel, lengths):
     """Make the x axis logarithmic, with these lengths as its ticks."""
     panel.set_xscale("log", base=2)
     panel.set_xticks(lengths, map(str, lengths))

@@ -43,19 +43,19 @@ def draw(rows: list[tuple]) -> "Figure":
     curves.set(xlabel="step", xlim=(0, None), ylim=(len(rows) - 0.5, -0.5))
     curves.set_yticks(range(len(rows)), names, fontsize=9)
     handles, labels = panels[0].get_legend_handles_labels()
-    seen = dict(zip(labels, handles, strict=True))
-    figure.legend(seen.values(), seen, frameon=False, loc="outside upper right", ncols=len(seen), fontsize=9)
+    entries = dict(zip(labels, handles, strict=True))
+    figure.legend(entries.values(), entries, frameon=False, loc="outside upper right", ncols=len(entries), fontsize=9)
     return figure
 
 
-def _dots(axes: "Axes", y: int, measured: list[Any]) -> None:
+def _dots(axes: "Axes", y: int, results: list[Any]) -> None:
     """Draw every member as a dot: teacher-forced above, free-running below with its median."""
-    if None in measured:
+    if None in results:
         axes.text(50, y, "none", ha="center", va="center", color=figures.GREY, fontsize=8)
         return
-    spread = np.linspace(-0.09, 0.09, len(measured)) if len(measured) > 1 else np.zeros(1)
+    spread = np.linspace(-0.09, 0.09, len(results)) if len(results) > 1 else np.zeros(1)
     x = []
     for (mode, (label, colour)), offset in zip(MODES.items(), (-0.2, 0.2), strict=True):
-        x = [100 * each[mode] for each in measured]
+        x = [100 * each[mode] for each in results]
         axes.scatter(x, y + offset + spread, s=16, color=colour, alpha=0.7, linewidth=0, label=label, zorder=3)
     axes.vlines(np.median(x), y + 0.05, y + 0.35, color=figures.ORANGE, linewidth=1.8, label="its median", zorder=2)

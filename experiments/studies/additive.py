@@ -25,7 +25,7 @@ from apformer.layers.masks import causal_mask
 from apformer.report import progress
 
 SCORES = {"scaled_dot": _study.COLOURS[2], "additive": _study.COLOURS[-1]}
-WHAT = {"ms": "milliseconds of attention and its gradient", "mb": "MB beside queries, keys and values"}
+QUANTITIES = {"ms": "milliseconds of attention and its gradient", "mb": "MB beside queries, keys and values"}
 
 
 @dataclass(frozen=True)
@@ -62,14 +62,14 @@ def work(score, length, args):
 
 def measure(length, args):
     """Return {score: {"ms": least of each seed, "mb"}} for rows of this many tokens."""
-    doing = {score: work(score, length, args) for score in SCORES}
+    programs = {score: work(score, length, args) for score in SCORES}
     rows = jax.random.normal(jax.random.key(0), (args.members, 3, 1, length, args.heads, args.width))
     least = {score: np.full(args.members, np.inf) for score in SCORES}
     for _, member, score in itertools.product(range(args.turns + 1), range(args.members), SCORES):
-        begun = time.perf_counter()
-        jax.block_until_ready(doing[score](*rows[member]))
-        least[score][member] = min(least[score][member], 1e3 * (time.perf_counter() - begun))
-    memory = {score: doing[score].memory_analysis().temp_size_in_bytes / 1e6 for score in SCORES}
+        start = time.perf_counter()
+        jax.block_until_ready(programs[score](*rows[member]))
+        least[score][member] = min(least[score][member], 1e3 * (time.perf_counter() - start))
+    memory = {score: programs[score].memory_analysis().temp_size_in_bytes / 1e6 for score in SCORES}
     return {score: {"ms": least[score], "mb": memory[score]} for score in SCORES}
 
 
@@ -77,8 +77,8 @@ def table(found):
     """Return a row for each length: milliseconds and megabytes of both scores, and the ratios."""
     head = [f"{score}, {unit}" for unit in ("ms", "MB") for score in SCORES]
     rows = [["tokens", *head, "times the time", "times the memory"]]
-    for length, of in found.items():
-        times, sizes = [[of[score][unit] for score in SCORES] for unit in WHAT]
+    for length, costs in found.items():
+        times, sizes = [[costs[score][unit] for score in SCORES] for unit in QUANTITIES]
         shares = np.median(times[1]) / np.median(times[0]), sizes[1] / max(sizes[0], 1e-6)
         rows.append([length, *map(_study.middle, times), *(f"{mb:.2f}" for mb in sizes), *(f"{x:.1f}" for x in shares)])
     return rows
@@ -86,29 +86,37 @@ def table(found):
 
 def numbers(found):
     """Return {name: number} for a record."""
-    kept = {}
-    for length, of in found.items():
+    figures = {}
+    for length, costs in found.items():
         for score in SCORES:
-            kept |= {f"{score}_ms_{length}": float(np.median(of[score]["ms"])), f"{score}_mb_{length}": of[score]["mb"]}
-        for unit in WHAT:
-            kept[f"{unit}_ratio_{length}"] = kept[f"additive_{unit}_{length}"] / kept[f"scaled_dot_{unit}_{length}"]
-    return kept
+            figures |= {
+                f"{score}_ms_{length}": float(np.median(costs[score]["ms"])),
+                f"{score}_mb_{length}": costs[score]["mb"],
+            }
+        for unit in QUANTITIES:
+            figures[f"{unit}_ratio_{length}"] = (
+                figures[f"additive_{unit}_{length}"] / figures[f"scaled_dot_{unit}_{length}"]
+            )
+    return figures
 
 
 def draw_figure(found, args):
     """Draw time and memory by length, with a band from the least to the greatest seed."""
     figure, panels = _study.canvas(2)
-    for panel, (unit, title) in zip(panels, WHAT.items(), strict=True):
+    for panel, (unit, title) in zip(panels, QUANTITIES.items(), strict=True):
         for score, colour in SCORES.items():
             values = [np.atleast_1d(found[str(length)][score][unit]) for length in args.lengths]
             panel.fill_between(
-                args.lengths, *zip(*((of.min(), of.max()) for of in values), strict=True), color=colour, alpha=0.2
+                args.lengths,
+                *zip(*((values_M.min(), values_M.max()) for values_M in values), strict=True),
+                color=colour,
+                alpha=0.2,
             )
-            middles = [np.median(of) for of in values]
+            middles = [np.median(values_M) for values_M in values]
             panel.plot(args.lengths, middles, color=colour, marker="o", markersize=4, label=score.replace("_", " "))
         panel.set_title(title, loc="left", fontsize=10)
         panel.set(xlabel="tokens of a row", yscale="log")
-        _study.by_length(panel, args.lengths)
+        _study.set_length_axis(panel, args.lengths)
         panel.yaxis.set_major_formatter("{x:g}")
         panel.legend(frameon=False, fontsize=9)
     return figure
@@ -119,7 +127,7 @@ def run(args):
     _study.check_sizes(args, "lengths", "heads", "width", "turns", "members")
     study = _study.Study("additive", args)
     for length in progress.bar([n for n in args.lengths if str(n) not in study.found], unit="length"):
-        study.keep(str(length), measure(length, args))
+        study.save(str(length), measure(length, args))
     study.finish(numbers(study.found), table(study.found), draw_figure(study.found, args))
 
 

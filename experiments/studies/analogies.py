@@ -56,41 +56,41 @@ class Analogies:
 def questions(vocabulary):
     """Return {relation: (questions, 4) indices of the words a, b, c, d}, from all pairs of pairs in the vocabulary."""
     number, found = {word: k for k, word in enumerate(vocabulary)}, {}
-    for relation, said in RELATIONS.items():
-        pairs = [[number.get(word) for word in pair.split()] for pair in said.split(", ")]
+    for relation, pair_texts in RELATIONS.items():
+        pairs = [[number.get(word) for word in pair.split()] for pair in pair_texts.split(", ")]
         pairs = [pair for pair in pairs if None not in pair]
-        asked = [(*one, *other) for one, other in itertools.permutations(pairs, 2) if len({*one, *other}) == 4]
-        found[relation] = np.array(asked, int).reshape(-1, 4)
+        questions_Q4 = [(*one, *other) for one, other in itertools.permutations(pairs, 2) if len({*one, *other}) == 4]
+        found[relation] = np.array(questions_Q4, int).reshape(-1, 4)
     return found
 
 
-def ranks(vectors_VD, asked_Q4, alone=False):
+def ranks(vectors_VD, questions_Q4, alone=False):
     """Return the rank of d, from 1, by its cosine with b - a + c, or with c alone; a, b and c are left out."""
     unit_VD = vectors_VD / np.linalg.norm(vectors_VD, axis=1, keepdims=True)
-    a_Q, b_Q, c_Q, d_Q = asked_Q4.T
+    a_Q, b_Q, c_Q, d_Q = questions_Q4.T
     sum_QD = unit_VD[c_Q] if alone else unit_VD[b_Q] - unit_VD[a_Q] + unit_VD[c_Q]
     score_QV = sum_QD @ unit_VD.T
-    np.put_along_axis(score_QV, asked_Q4[:, :3], -np.inf, axis=1)
+    np.put_along_axis(score_QV, questions_Q4[:, :3], -np.inf, axis=1)
     return 1 + (score_QV > np.take_along_axis(score_QV, d_Q[:, None], axis=1)).sum(1)
 
 
 def learn(study, variant, args):
     """Train a variant; return {relation: counts, seconds, and of each seed the shares found and the median rank}."""
-    same = {name: getattr(args, name) for name in ("text", "steps", "d_model", "min_count", "members", "seed")}
-    path, members = _study.train(study, variant, recipe="words", variant=variant, **same)
+    common_flags = {name: getattr(args, name) for name in ("text", "steps", "d_model", "min_count", "members", "seed")}
+    path, members = _study.train(study, variant, recipe="words", variant=variant, **common_flags)
     run = path / members[0]["folder"]
     _, state = checkpoint.load(run / "checkpoints", abstract_state(load_settings(run)))
     vectors = np.asarray(trained(state)["input"], np.float64)
     vectors_MVD = vectors if args.members > 1 else vectors[None]
     lines = (run / corpus.FILE).read_text("utf-8").splitlines()
     found = {}
-    for relation, asked_Q4 in questions([line.split("\t")[0] for line in lines]).items():
-        if len(asked_Q4) == 0:
+    for relation, questions_Q4 in questions([line.split("\t")[0] for line in lines]).items():
+        if len(questions_Q4) == 0:
             continue
-        by_seed = [ranks(vectors_VD, asked_Q4) for vectors_VD in vectors_MVD]
-        alone = [ranks(vectors_VD, asked_Q4, alone=True) for vectors_VD in vectors_MVD]
+        by_seed = [ranks(vectors_VD, questions_Q4) for vectors_VD in vectors_MVD]
+        alone = [ranks(vectors_VD, questions_Q4, alone=True) for vectors_VD in vectors_MVD]
         found[relation] = {
-            "questions": len(asked_Q4),
+            "questions": len(questions_Q4),
             "words": len(lines),
             "first": [float(np.mean(rank == 1)) for rank in by_seed],
             "found": [float(np.mean(rank <= TOP)) for rank in by_seed],
@@ -108,22 +108,22 @@ def table(found):
     rows = [["relation", "questions", "model", "first, %", f"among {TOP}, %", "by c alone, %", "median rank"]]
     for relation in found["cbow"]:
         for variant in VARIANTS:
-            of = found[variant][relation]
-            shares = (_study.spread(of[name]) for name in ("first", "found", "alone"))
-            rank = _study.middle(of["rank"], 0) + f" of {of['words']:,}"
-            rows.append([relation, str(of["questions"]), variant, *shares, rank])
+            result = found[variant][relation]
+            shares = (_study.spread(result[name]) for name in ("first", "found", "alone"))
+            rank = _study.middle(result["rank"], 0) + f" of {result['words']:,}"
+            rows.append([relation, str(result["questions"]), variant, *shares, rank])
     return rows
 
 
 def numbers(found):
     """Return {name: number} for a record: medians of the seeds, and the least and greatest share found."""
-    kept = {}
+    figures = {}
     for variant, relations in found.items():
-        for relation, of in relations.items():
+        for relation, result in relations.items():
             name = f"{variant}_{relation}"
-            kept |= {f"{name}_{key}": float(np.median(of[key])) for key in ("first", "found", "alone", "rank")}
-            kept |= {f"{name}_least": min(of["found"]), f"{name}_greatest": max(of["found"])}
-    return kept
+            figures |= {f"{name}_{key}": float(np.median(result[key])) for key in ("first", "found", "alone", "rank")}
+            figures |= {f"{name}_least": min(result["found"]), f"{name}_greatest": max(result["found"])}
+    return figures
 
 
 def draw_figure(found):
@@ -131,12 +131,14 @@ def draw_figure(found):
     figure, (panel,) = _study.canvas(1)
     relations = list(found["cbow"])
     for place, (variant, colour) in enumerate(VARIANTS.items()):
-        of = [found[variant][relation] for relation in relations]
+        results = [found[variant][relation] for relation in relations]
         x = np.arange(len(relations)) + 0.4 * place - 0.2
-        _study.bars(panel, x, [[100 * share for share in each["found"]] for each in of], colour, 0.36, variant)
-        for at, each in zip(x, of, strict=True):
+        _study.bars(panel, x, [[100 * share for share in result["found"]] for result in results], colour, 0.36, variant)
+        for at, result in zip(x, results, strict=True):
             label = "by the third word alone" if place == 1 and at == x[0] else None
-            panel.hlines(100 * np.median(each["alone"]), at - 0.18, at + 0.18, color="black", linewidth=2, label=label)
+            panel.hlines(
+                100 * np.median(result["alone"]), at - 0.18, at + 0.18, color="black", linewidth=2, label=label
+            )
     panel.set_xticks(range(len(relations)), [RELATIONS[name].split(",")[0].replace(" ", " : ") for name in relations])
     panel.set_title(f"answers among the {TOP} nearest, % (line: least to greatest seed)", loc="left", fontsize=10)
     panel.set(ylim=(0, 118), yticks=range(0, 101, 20))  # the legend stands above 100
@@ -150,7 +152,7 @@ def run(args):
     study = _study.Study("analogies", args)
     for variant in VARIANTS:
         if variant not in study.found:
-            study.keep(variant, learn(study, variant, args))
+            study.save(variant, learn(study, variant, args))
     study.finish(numbers(study.found), table(study.found), draw_figure(study.found))
 
 

@@ -103,18 +103,18 @@ class Recurrent(nn.Module):
 
 def pairs(args):
     """Return ({split: (source_NS, target_NT)}, letters); targets have BEGIN and END."""
-    speak = [number_words.speaker(language) for language in (args.from_language, args.to_language)]
+    speakers = [number_words.speaker(language) for language in (args.from_language, args.to_language)]
     numbers = {split: number_words.draw(0, args.largest, args.largest, split) for split in ("train", "test")}
-    said = {split: [[say(n) for n in numbers[split]] for say in speak] for split in numbers}
-    letters = sorted({c for sides in said.values() for side in sides for text in side for c in text})
+    spellings = {split: [[say(n) for n in numbers[split]] for say in speakers] for split in numbers}
+    letters = sorted({c for sides in spellings.values() for side in sides for text in side for c in text})
     number = {c: k for k, c in enumerate(letters, END + 1)}
 
     def encode(texts, ends, longest):
         rows = [[*[BEGIN] * ends, *map(number.get, text), *[END] * ends] for text in texts]
         return np.array([row + [PAD] * (longest - len(row)) for row in rows], np.int32)
 
-    longest = [max(len(text) for sides in said.values() for text in sides[side]) + 2 * side for side in (0, 1)]
-    rows = {split: tuple(encode(sides[k], k, longest[k]) for k in (0, 1)) for split, sides in said.items()}
+    longest = [max(len(text) for sides in spellings.values() for text in sides[side]) + 2 * side for side in (0, 1)]
+    rows = {split: tuple(encode(sides[k], k, longest[k]) for k in (0, 1)) for split, sides in spellings.items()}
     return rows, ["", "", "", *letters]
 
 
@@ -130,8 +130,8 @@ def model_of(name, letters, args):
         return partial(seq2seq.init, cfg=cfg), apply
     module = Recurrent(args.d_model, letters, MODELS[name] == "attention")
     token_11 = jnp.ones((1, 1), jnp.int32)
-    return lambda key: module.init(key, token_11, token_11)["params"], lambda *given: module.apply(
-        {"params": given[0]}, *given[1:]
+    return lambda key: module.init(key, token_11, token_11)["params"], lambda params, *sides: module.apply(
+        {"params": params}, *sides
     )[0]
 
 
@@ -172,25 +172,25 @@ def learn(name, rows, letters, args):
     """Train a model with each seed; return its scores, and what attention reads in one translation of the last seed."""
     apply = model_of(name, len(letters), args)[1]
     sides, (source_NS, target_NT) = rows["train"], [side[: args.test] for side in rows["test"]]
-    learned = jax.jit(partial(fit, name=name, letters=len(letters), sides=tuple(map(jnp.asarray, sides)), args=args))
-    learned = learned.lower(jax.random.key(0)).compile()
+    program = jax.jit(partial(fit, name=name, letters=len(letters), sides=tuple(map(jnp.asarray, sides)), args=args))
+    program = program.lower(jax.random.key(0)).compile()
     found = {"exact": [], "seconds": [], "loss": []}
     for seed in progress.bar(range(args.seed, args.seed + args.members), desc=name, unit="seed"):
-        begun = time.perf_counter()
-        params, losses = jax.block_until_ready(learned(jax.random.key(seed)))
-        found["seconds"].append(time.perf_counter() - begun)
+        start = time.perf_counter()
+        params, losses = jax.block_until_ready(program(jax.random.key(seed)))
+        found["seconds"].append(time.perf_counter() - start)
         written_NT = np.asarray(jax.jit(write, static_argnums=(2, 3))(params, source_NS, target_NT.shape[1], apply))
-        ended_NT = np.cumsum(target_NT == END, 1) - (target_NT == END) > 0  # places after the end
-        found["exact"].append(float(((written_NT == target_NT) | ended_NT).all(1).mean()))
+        after_end_NT = np.cumsum(target_NT == END, 1) - (target_NT == END) > 0  # places after the end
+        found["exact"].append(float(((written_NT == target_NT) | after_end_NT).all(1).mean()))
         found["loss"].append(float(losses[-1]))
     found["weights"] = sum(leaf.size for leaf in jax.tree.leaves(params))
     if MODELS[name] == "attention":
         longest = int(np.argmax((source_NS != PAD).sum(1)))
-        given = source_NS[longest], target_NT[longest]
+        pair = source_NS[longest], target_NT[longest]
         module = Recurrent(args.d_model, len(letters), True)
-        weights_TS = module.apply({"params": params}, given[0][None], given[1][None])[1][0]
-        S, T = (int((side != PAD).sum()) for side in given)
-        texts = [[letters[k] for k in side[:size]] for side, size in zip(given, (S, T), strict=True)]
+        weights_TS = module.apply({"params": params}, pair[0][None], pair[1][None])[1][0]
+        S, T = (int((side != PAD).sum()) for side in pair)
+        texts = [[letters[k] for k in side[:size]] for side, size in zip(pair, (S, T), strict=True)]
         found["aligned"] = {"weights": weights_TS[: T - 1, :S], "source": texts[0], "target": [*texts[1][1:-1], "end"]}
     return found
 
@@ -198,36 +198,36 @@ def learn(name, rows, letters, args):
 def table(found):
     """Return a row for each model."""
     rows = [["model", "weights", "unseen numbers right, %", "loss at the end", "seconds of training"]]
-    for name, of in found.items():
-        cells = _study.spread(of["exact"]), _study.middle(of["loss"], 4), _study.middle(of["seconds"], 0)
-        rows.append([name, f"{of['weights']:,}", *cells])
+    for name, result in found.items():
+        cells = _study.spread(result["exact"]), _study.middle(result["loss"], 4), _study.middle(result["seconds"], 0)
+        rows.append([name, f"{result['weights']:,}", *cells])
     return rows
 
 
 def numbers(found):
     """Return {name: number} for a record."""
-    kept = {}
-    for name, of in found.items():
+    figures = {}
+    for name, result in found.items():
         key = name.replace(", ", "_").replace(" ", "_").lower()
-        ends = {"least": min(of["exact"]), "exact": np.median(of["exact"]), "greatest": max(of["exact"])}
-        kept |= {f"{key}_{end}": float(share) for end, share in ends.items()}
-        kept |= {f"{key}_seconds": float(np.median(of["seconds"])), f"{key}_weights": of["weights"]}
-    return kept
+        ends = {"least": min(result["exact"]), "exact": np.median(result["exact"]), "greatest": max(result["exact"])}
+        figures |= {f"{key}_{end}": float(share) for end, share in ends.items()}
+        figures |= {f"{key}_seconds": float(np.median(result["seconds"])), f"{key}_weights": result["weights"]}
+    return figures
 
 
 def draw_figure(found):
     """Draw the share of each model that is right, and the additive attention weights of one translation."""
-    figure, (bars, aligned) = _study.canvas(2, height=5.4)
-    shares = [[100 * share for share in of["exact"]] for of in found.values()]
+    figure, (bars, heatmap) = _study.canvas(2, height=5.4)
+    shares = [[100 * share for share in result["exact"]] for result in found.values()]
     _study.bars(bars, [name.replace(", ", ",\n") for name in found], shares, [COLOURS[name] for name in found])
     bars.set_ylim(0, 105)
     bars.set_title("unseen numbers right, % (line: least to greatest seed)", loc="left", fontsize=10)
-    of = next(of["aligned"] for of in found.values() if "aligned" in of)
-    aligned.imshow(np.array(of["weights"]), cmap="Blues", vmin=0)
-    aligned.set_xticks(range(len(of["source"])), [c.replace(" ", "␣") for c in of["source"]], fontsize=7)
-    aligned.set_yticks(range(len(of["target"])), [c.replace(" ", "␣") for c in of["target"]], fontsize=7)
-    aligned.set_title("what additive attention reads (across), by what it writes", loc="left", fontsize=10)
-    aligned.grid(False)
+    alignment = next(result["aligned"] for result in found.values() if "aligned" in result)
+    heatmap.imshow(np.array(alignment["weights"]), cmap="Blues", vmin=0)
+    heatmap.set_xticks(range(len(alignment["source"])), [c.replace(" ", "␣") for c in alignment["source"]], fontsize=7)
+    heatmap.set_yticks(range(len(alignment["target"])), [c.replace(" ", "␣") for c in alignment["target"]], fontsize=7)
+    heatmap.set_title("what additive attention reads (across), by what it writes", loc="left", fontsize=10)
+    heatmap.grid(False)
     return figure
 
 
@@ -239,7 +239,7 @@ def run(args):
     study = _study.Study("bahdanau", args)
     for name in MODELS:
         if name not in study.found:
-            study.keep(name, learn(name, rows, letters, args))
+            study.save(name, learn(name, rows, letters, args))
     study.finish(numbers(study.found), table(study.found), draw_figure(study.found))
 
 

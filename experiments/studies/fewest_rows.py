@@ -58,17 +58,17 @@ class FewestRows:
 
 def random_rows(seed, digits, count):
     """Return `count` different random rows as lines of text. Raises UserError (exit USAGE) if too few are found."""
-    lines, attempt, before = {}, 0, -1
+    lines, attempt, previous = {}, 0, -1
     while len(lines) < count:
-        if len(lines) == before:
-            raise UserError(f"only {before:,} rows of {digits} digits were found: give more --digits", USAGE)
-        before = len(lines)
-        lines |= dict.fromkeys(drawn(jax.random.fold_in(jax.random.key(seed), attempt), digits))
+        if len(lines) == previous:
+            raise UserError(f"only {previous:,} rows of {digits} digits were found: give more --digits", USAGE)
+        previous = len(lines)
+        lines |= dict.fromkeys(draw_lines(jax.random.fold_in(jax.random.key(seed), attempt), digits))
         attempt += 1
     return [*lines][:count]
 
 
-def drawn(key, digits):
+def draw_lines(key, digits):
     """Draw up to 2,048 rows as lines of text, half of them with runs; leave out rows whose third term does not fit."""
     keys, lines = jax.random.split(key, 3), []
     width_B = jax.random.randint(keys[0], (1024,), 1, digits + 1)
@@ -83,7 +83,7 @@ def drawn(key, digits):
 _draw = jax.jit(rows.draw, static_argnums=(1, 3, 4, 5))
 
 
-def encoded(lines, width, size):
+def encode_lines(lines, width, size):
     """Return the lines, repeated in order, as a Batch of `size` rows of `width` tokens."""
     batch = Batch(*(np.zeros((len(lines), width), dtype) for dtype in (np.int32, np.float32, np.int32)))
     for b, line in enumerate(lines):
@@ -105,7 +105,7 @@ def facts(line):
             found.add(("last", c) if last else ("carry", b, a, c))
             if not last:
                 above = enumerate((y[place + 1], x[place + 1]))
-                found |= {("beside", m, that, n, this) for m, that in above for n, this in enumerate((a, b, c))}
+                found |= {("beside", m, upper, n, lower) for m, upper in above for n, lower in enumerate((a, b, c))}
             carry = total // 10
     return found | {("width", len(terms[0]))}
 
@@ -113,20 +113,20 @@ def facts(line):
 def chosen_rows(digits, count):
     """Return `count` greedily chosen rows that show as many facts as they can, as lines of text."""
     lines = random_rows(0, digits, CANDIDATES)
-    shown = [facts(line) for line in lines]
-    number = {fact: n for n, fact in enumerate(sorted(set().union(*shown), key=str))}
-    shows_BN = np.zeros((len(lines), len(number)), np.float32)
-    for b, some in enumerate(shown):
-        shows_BN[b, [number[fact] for fact in some]] = 1.0
-    chosen, left_B, wanted_N = [], np.ones(len(lines), bool), np.ones(len(number), np.float32)
+    facts_by_row = [facts(line) for line in lines]
+    number = {fact: n for n, fact in enumerate(sorted(set().union(*facts_by_row), key=str))}
+    facts_BN = np.zeros((len(lines), len(number)), np.float32)
+    for b, row_facts in enumerate(facts_by_row):
+        facts_BN[b, [number[fact] for fact in row_facts]] = 1.0
+    chosen, available_B, unseen_N = [], np.ones(len(lines), bool), np.ones(len(number), np.float32)
     while len(chosen) < count:
-        new_B = np.where(left_B, shows_BN @ wanted_N, -1.0)
+        new_B = np.where(available_B, facts_BN @ unseen_N, -1.0)
         if new_B.max() <= 0:
-            wanted_N[:] = 1.0
+            unseen_N[:] = 1.0
             continue
         best = int(new_B.argmax())
         chosen.append(lines[best])
-        left_B[best], wanted_N[shows_BN[best] > 0] = False, 0.0
+        available_B[best], unseen_N[facts_BN[best] > 0] = False, 0.0
     return chosen
 
 
@@ -141,7 +141,7 @@ def measure(kind, count, seed, args):
     settings = settings_of(args)
     lines = random_rows(1 + seed, args.digits, count) if kind == "random" else chosen_rows(args.digits, count)
     # One shape for all models, so that only one program is compiled.
-    batch = encoded(lines, TERMS * (args.digits + 1) - 1, max(args.random + args.chosen))
+    batch = encode_lines(lines, TERMS * (args.digits + 1) - 1, max(args.random + args.chosen))
     wrong, margin = _proof.judge(_proof.learn(settings, seed, batch), settings)
     print(f"seed {seed}, {count} {kind} rows: {len(wrong)} wrong, smallest margin {margin:.2f}", file=sys.stderr)
     return {"characters": sum(map(len, lines)), "wrong": len(wrong), "margin": margin}
@@ -150,18 +150,23 @@ def measure(kind, count, seed, args):
 def table(found):
     """Return a row for each kind and number of rows."""
     rows = [["rows", "number", "characters", "seeds proven", "contexts wrong, median (most)", "smallest margins"]]
-    for key, of in found.items():
+    for key, result in found.items():
         kind, count = key.split(" ")
-        wrong, margins = of["wrong"], [m for m, w in zip(of["margin"], of["wrong"], strict=True) if not w]
+        wrong, margins = result["wrong"], [m for m, w in zip(result["margin"], result["wrong"], strict=True) if not w]
         spread = f"{min(margins):.2f} to {max(margins):.2f}" if margins else "-"
-        cells = [kind, f"{int(count):,}", f"{int(np.mean(of['characters'])):,}", f"{wrong.count(0)} of {len(wrong)}"]
+        cells = [
+            kind,
+            f"{int(count):,}",
+            f"{int(np.mean(result['characters'])):,}",
+            f"{wrong.count(0)} of {len(wrong)}",
+        ]
         rows.append([*cells, f"{np.median(wrong):,.0f} ({max(wrong):,})", spread])
     return rows
 
 
 def numbers(found):
     """Return {name: number} for a record."""
-    return {f"{key.replace(' ', '_')}_proven": of["wrong"].count(0) for key, of in found.items()}
+    return {f"{key.replace(' ', '_')}_proven": result["wrong"].count(0) for key, result in found.items()}
 
 
 def draw_figure(found, args):
@@ -169,17 +174,19 @@ def draw_figure(found, args):
     figure, panels = _study.canvas(2)
     for kind, colour in (("random", _study.COLOURS[2]), ("chosen", _study.COLOURS[4])):
         counts = sorted(getattr(args, kind))
-        of = [found[f"{kind} {count}"]["wrong"] for count in counts]
-        panels[0].plot(counts, [wrong.count(0) for wrong in of], color=colour, marker="o", label=kind)
-        panels[1].plot(counts, [max(np.median(wrong), 0.5) for wrong in of], color=colour, marker="o", label=kind)
-        for count, wrong in zip(counts, of, strict=True):
+        wrong_by_count = [found[f"{kind} {count}"]["wrong"] for count in counts]
+        panels[0].plot(counts, [wrong.count(0) for wrong in wrong_by_count], color=colour, marker="o", label=kind)
+        panels[1].plot(
+            counts, [max(np.median(wrong), 0.5) for wrong in wrong_by_count], color=colour, marker="o", label=kind
+        )
+        for count, wrong in zip(counts, wrong_by_count, strict=True):
             panels[1].plot([count] * len(wrong), np.maximum(wrong, 0.5), ".", color=colour, alpha=0.4, markersize=4)
     panels[0].set(ylabel=f"seeds proven, of {args.members}", ylim=(-0.05 * args.members, 1.05 * args.members))
     panels[0].yaxis.get_major_locator().set_params(integer=True)
     panels[1].set(ylabel="contexts wrong (median; a dot a seed)", yscale="log")
     panels[1].set_yticks([0.5, 1, 10, 100, 1000, 10000, 100000], ["0", "1", "10", "100", "1,000", "10,000", "100,000"])
     for panel in panels:
-        _study.by_length(panel, sorted({*args.random, *args.chosen}))
+        _study.set_length_axis(panel, sorted({*args.random, *args.chosen}))
         panel.tick_params(axis="x", labelsize=7)
         panel.set(xlabel=f"different training rows, of at most {args.digits} digits")
     panels[1].yaxis.minorticks_off()
@@ -193,14 +200,16 @@ def run(args):
     flags.require("chosen", max(args.chosen) <= CANDIDATES, args, f"at most {CANDIDATES} rows")
     study = _study.Study("fewest_rows", args)
     process.keep_programs()
-    asked = [(kind, count) for kind in ("random", "chosen") for count in getattr(args, kind)]
-    for seed, (kind, count) in progress.bar([*product(range(args.members), asked)], unit="model"):
+    cases = [(kind, count) for kind in ("random", "chosen") for count in getattr(args, kind)]
+    for seed, (kind, count) in progress.bar([*product(range(args.members), cases)], unit="model"):
         if f"{kind} {count} {seed}" not in study.found:
-            study.keep(f"{kind} {count} {seed}", measure(kind, count, seed, args))
+            study.save(f"{kind} {count} {seed}", measure(kind, count, seed, args))
     found = {}
-    for kind, count in asked:
-        each = [study.found[f"{kind} {count} {seed}"] for seed in range(args.members)]
-        found[f"{kind} {count}"] = {name: [of[name] for of in each] for name in ("characters", "wrong", "margin")}
+    for kind, count in cases:
+        models = [study.found[f"{kind} {count} {seed}"] for seed in range(args.members)]
+        found[f"{kind} {count}"] = {
+            name: [model[name] for model in models] for name in ("characters", "wrong", "margin")
+        }
     study.finish(numbers(found), table(found), draw_figure(found, args))
 
 

@@ -66,11 +66,11 @@ def gates(params, tokens_T, cfg):
             part = jax.tree.map(lambda stacked: np.asarray(stacked[layer], np.float64), params["cells"][name])
             return x_TD @ part["input"]["weight"] + part["input"]["bias"] + before_TD @ part["hidden"]["weight"]
 
-        of = {gate: 1 / (1 + np.exp(-affine(f"{gate}_gate"))) for gate in GATES}
-        new_TD, c_TD = of["input"] * np.tanh(affine("candidate")), np.zeros_like(h_TD)
+        activations = {gate: 1 / (1 + np.exp(-affine(f"{gate}_gate"))) for gate in GATES}
+        new_TD, c_TD = activations["input"] * np.tanh(affine("candidate")), np.zeros_like(h_TD)
         for t in range(len(c_TD)):
-            c_TD[t] = new_TD[t] + of["forget"][t] * (c_TD[t - 1] if t else 0)
-        found.append(of | {"cell": c_TD, "hidden": of["output"] * np.tanh(c_TD)})
+            c_TD[t] = new_TD[t] + activations["forget"][t] * (c_TD[t - 1] if t else 0)
+        found.append(activations | {"cell": c_TD, "hidden": activations["output"] * np.tanh(c_TD)})
     return found
 
 
@@ -78,17 +78,17 @@ def means(found, text):
     """Return {layer: {gate: {kind of character: mean}}} of one member."""
     kind_T = np.array([next(name for name, is_one in KINDS.items() if is_one(c)) for c in text])
     return {
-        str(layer): {gate: {kind: of[gate][kind_T == kind].mean() for kind in {*kind_T}} for gate in GATES}
-        for layer, of in enumerate(found, 1)
+        str(layer): {gate: {kind: activations[gate][kind_T == kind].mean() for kind in {*kind_T}} for gate in GATES}
+        for layer, activations in enumerate(found, 1)
     }
 
 
 def table(members):
     """Return a row for each layer and gate: means by kind of character, as median (least to greatest) of members."""
     rows = [["layer", "gate", *KINDS]]
-    for layer, of in members[0].items():
-        for gate in of:
-            by_kind = [[member[layer][gate][kind] for member in members if kind in of[gate]] for kind in KINDS]
+    for layer, gate_means in members[0].items():
+        for gate in gate_means:
+            by_kind = [[member[layer][gate][kind] for member in members if kind in gate_means[gate]] for kind in KINDS]
             rows.append([layer, gate, *map(_study.middle, by_kind)])
     return rows
 
@@ -97,20 +97,20 @@ def numbers(members):
     """Return {name: number} for a record: medians of the members."""
     return {
         f"{gate}_{layer}_{kind.replace(' ', '_')}": float(np.median([member[layer][gate][kind] for member in members]))
-        for layer, of in members[0].items()
-        for gate in of
-        for kind in of[gate]
+        for layer, gate_means in members[0].items()
+        for gate in gate_means
+        for kind in gate_means[gate]
     }
 
 
-def draw_figure(of, text):
+def draw_figure(activations, text):
     """Draw the gates and the cell of some units over the characters of a text, a row for each unit."""
-    unit_U = np.sort(np.argsort(-of["forget"].std(0))[:UNITS])
+    unit_U = np.sort(np.argsort(-activations["forget"].std(0))[:UNITS])
     figure = blank(2 + 0.11 * len(text), 9)
     for panel, (name, colours) in zip(figure.subplots(4, 1), (GATES | {"cell": "RdBu_r"}).items(), strict=True):
-        bound = None if name in GATES else np.quantile(abs(of[name][:, unit_U]), 0.98)
+        bound = None if name in GATES else np.quantile(abs(activations[name][:, unit_U]), 0.98)
         low, high = (0, 1) if bound is None else (-bound, bound)
-        values_UT = of[name][: len(text), unit_U].T
+        values_UT = activations[name][: len(text), unit_U].T
         picture = panel.imshow(values_UT, cmap=colours, vmin=low, vmax=high, aspect="auto", interpolation="none")
         figure.colorbar(picture, ax=panel, pad=0.01)
         panel.set_title(f"{name} gate" if name in GATES else "cell", loc="left", fontsize=10)
@@ -128,9 +128,9 @@ def run(args):
         path = directory.find(args.source)
     else:
         flags.require("steps", args.steps % 50 == 0, args, "a multiple of 50")
-        same = {"text": args.source, "steps": args.steps, "members": args.members}
-        where, records = _study.train(study, "lstm", recipe="text", **one_text.MODELS["LSTM"], **same)
-        path = where / records[0]["folder"]
+        common_flags = {"text": args.source, "steps": args.steps, "members": args.members}
+        sweep_path, records = _study.train(study, "lstm", recipe="text", **one_text.MODELS["LSTM"], **common_flags)
+        path = sweep_path / records[0]["folder"]
     settings = restore.load_settings(path)
     if settings.task != "text" or getattr(settings.model, "cell", None) != "lstm":
         raise UserError(f"{path} is no LSTM of a text: train one with --architecture recurrent --cell lstm", USAGE)

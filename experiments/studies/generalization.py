@@ -75,22 +75,22 @@ def suites(settings: Settings, rows: dict[str, generator.Progressions] | None = 
     crop, least = min(settings.options.crop_terms, cfg.max_terms), max(3, cfg.min_terms)
     farthest = min((10**cfg.digits - 1) // (least - 1), 2 * cfg.max_difference - 1)
 
-    def cropped(what: str, rows: generator.Progressions | None, digits: int = cfg.digits) -> Suite | None:
+    def crop_suite(what: str, rows: generator.Progressions | None, digits: int = cfg.digits) -> Suite | None:
         return rows and Suite(what, rows._replace(terms_B=np.minimum(rows.terms_B, crop)), digits)
 
-    def between(low: int, high: int, **changes: int) -> Suite | None:
+    def range_suite(low: int, high: int, **changes: int) -> Suite | None:
         other = replace(cfg, min_difference=low, max_difference=high, **changes)
-        return cropped(f"differences {low} to {high}", _rows(other, count))
+        return crop_suite(f"differences {low} to {high}", _rows(other, count))
 
     wider, known = replace(cfg, digits=cfg.digits + 1), architecture_of(settings).max_tokens(settings.model)
     fits = known is None or crop * (wider.digits + 1) <= known + 1
     negative = cfg.min_difference >= 0  # else they were trained on
     return {
-        "in distribution": cropped(f"held-out lines, up to {crop} terms", training.test_rows(settings, rows)),
+        "in distribution": crop_suite(f"held-out lines, up to {crop} terms", training.test_rows(settings, rows)),
         "more terms": _longer(cfg, crop, count),
-        "unseen differences": between(cfg.max_difference + 1, farthest, min_terms=least),
-        "negative differences": between(-cfg.max_difference, -max(1, cfg.min_difference)) if negative else None,
-        "one more digit": cropped(f"{wider.digits} digits", _rows(wider, count), wider.digits) if fits else None,
+        "unseen differences": range_suite(cfg.max_difference + 1, farthest, min_terms=least),
+        "negative differences": range_suite(-cfg.max_difference, -max(1, cfg.min_difference)) if negative else None,
+        "one more digit": crop_suite(f"{wider.digits} digits", _rows(wider, count), wider.digits) if fits else None,
     }
 
 
@@ -171,13 +171,13 @@ def sweep(args: list[str]) -> None:
     path, result = sweeps.run(dict(sorted(({"test_sequences": str(SEQUENCES)} | flags).items())))
     with directory.lock(path):
         try:
-            members = measured(path, result["members"], certify)
+            members = measure_members(path, result["members"], certify)
         except (KeyboardInterrupt, SystemExit):
             print(f"{path}: the same flags with --run_dir {shlex.quote(str(path))} go on", file=sys.stderr)
             raise
-    curves, right = sweeps.curves(path, members, "exact"), [r for r in members if not r["failed"]]
-    suited = [[record["suites"] for record in records] for _, records in tables.by_combination(right)]
-    rows = [(*curve, suites) for curve, suites in zip(curves, suited, strict=True)]
+    curves, finite = sweeps.curves(path, members, "exact"), [r for r in members if not r["failed"]]
+    suites_of_rows = [[record["suites"] for record in records] for _, records in tables.by_combination(finite)]
+    rows = [(*curve, suites) for curve, suites in zip(curves, suites_of_rows, strict=True)]
     text = table(members, sweeps.command(result["flags"], PROGRAM))
     lines = [line.strip("|").split("|") for line in text.splitlines() if line[:2] == "| " and line[:5] != "| ---"]
     files.write_json(path / "table.json", [[cell.strip() for cell in line] for line in lines])
@@ -185,7 +185,7 @@ def sweep(args: list[str]) -> None:
     sweeps.require_finite(members)
 
 
-def measured(path: Path, members: list[dict], certify: bool = False) -> list[dict]:
+def measure_members(path: Path, members: list[dict], certify: bool = False) -> list[dict]:
     """Return the records of sweep.json, each with its suites; measure those that are not in suites.json yet.
 
     Args:
@@ -211,12 +211,12 @@ def measured(path: Path, members: list[dict], certify: bool = False) -> list[dic
         settings, params, rows, floor = states[record["folder"]]
         if settings.training.members > 1:
             params = jax.tree.map(lambda leaf_M, k=record["member"]: leaf_M[k], params)
-        begun = time.perf_counter()
+        start = time.perf_counter()
         shares = {name: suite and measure(suite, params, settings) for name, suite in rows.items()}
         found[key] = {"suites": shares, "excess": None if floor is None else record["validation"]["loss"] - floor}
         if certify:
-            found[key] |= _certified(shares, params, settings)
-        found[key]["seconds"] = round(time.perf_counter() - begun, 1)
+            found[key] |= _verdict(shares, params, settings)
+        found[key]["seconds"] = round(time.perf_counter() - start, 1)
         files.write_json(file, found)
     files.write_json(file, found)
     return [
@@ -225,7 +225,7 @@ def measured(path: Path, members: list[dict], certify: bool = False) -> list[dic
     ]
 
 
-def _certified(shares: dict[str, dict | None], params: dict, settings: Settings) -> dict:
+def _verdict(shares: dict[str, dict | None], params: dict, settings: Settings) -> dict:
     """Return {"certified": None} for too many contexts, False after a wrong term, else the facts of a certificate."""
     if not can_enumerate(settings):
         return {"certified": None}
@@ -243,15 +243,15 @@ def table(members: list[dict], command: str) -> str:
         answers, excess = ([record[name] for record in finite] for name in ("certified", "excess"))
         found = {"excess": "-" if None in excess else _study.middle(excess)}
         for name in names:
-            measured = [record["suites"][name] for record in finite]
-            found[name] = "-" if None in measured else _study.spread([each["free_running"] for each in measured])
+            results = [record["suites"][name] for record in finite]
+            found[name] = "-" if None in results else _study.spread([each["free_running"] for each in results])
         return found | {"certified": "-" if None in answers or not answers else f"{sum(answers)} of {len(records)}"}
 
-    def what(name: str) -> str:
+    def describe(name: str) -> str:
         found = [record["suites"][name] for record in members if not record["failed"]]
         return "; ".join(dict.fromkeys(each["what"] for each in found if each)) or "there are none"
 
-    notes = "\n".join(f"- {name}: {what(name)}" for name in names)
+    notes = "\n".join(f"- {name}: {describe(name)}" for name in names)
     return tables.sweep(members, sweeps.name, command, CAPTION, cells) + f"\n\n{notes}"
 
 

@@ -72,7 +72,9 @@ def run(args):
     """Read the text, print the table and draw the figure."""
     weights_LHTT, texts = read(args.folder, args.text)
     found = shares(weights_LHTT)
-    numbers = {f"{name}_{end}": float(of(values)) for name, values in found.items() for end, of in ENDS.items()}
+    numbers = {
+        f"{name}_{end}": float(statistic(values)) for name, values in found.items() for end, statistic in ENDS.items()
+    }
     study = _study.Study("gpt2_attention", args)
     study.finish(numbers, table(found), attention.draw(weights_LHTT, texts, texts))
     for layer in range(1, len(weights_LHTT) + 1):

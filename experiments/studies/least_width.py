@@ -26,7 +26,7 @@ from apformer.machine import process
 from apformer.report import progress
 from apformer.runs import recipes
 
-MOST_SEEN = 3  # digits for which all rows are enumerated
+MOST_ENUMERATED = 3  # digits for which all rows are enumerated
 
 
 @dataclass(frozen=True)
@@ -45,20 +45,20 @@ class LeastWidth:
     """Directory of the study. The default is runs/<UTC time>-least_width."""
 
 
-def seen(width):
+def strings_in_rows(width):
     """Return the codes of all strings at predicted places in rows of four terms of `width` digits."""
     P, most, found = width + 1, 10**width, []
     y, x = (a.ravel() for a in np.meshgrid(np.arange(most), np.arange(most), indexing="ij"))
     terms = np.stack([y, x, 2 * x - y, 3 * x - 2 * y])
     fits = (terms >= 0) & (terms < most)
-    terms, goes_on = terms[:, fits[2]], fits[3, fits[2]]
+    terms, fits_fourth = terms[:, fits[2]], fits[3, fits[2]]
     text = [
         term // 10**place % 10 if place < width else 0 * term + _proof.SPACE for term in terms for place in range(P)
     ]
     places = np.array([0, P, P + 1, P - 1, 2 * P - 1, 2 * P])
     for t in range(2 * P - 1, 4 * P - 1):  # from the space after the second term on
         tokens = [text[t - 1 - back] if t > back else 0 * text[0] + _proof.START for back in places]
-        found.append(np.unique(_code(tokens)[goes_on if t >= 3 * P - 1 else slice(None)]))
+        found.append(np.unique(_code(tokens)[fits_fourth if t >= 3 * P - 1 else slice(None)]))
     return np.unique(np.concatenate(found))
 
 
@@ -68,10 +68,10 @@ def _code(strings):
 
 def coverage(width, settings):
     """Return [strings of the proof, those of them that rows of at most `width` digits hold] for each kind."""
-    asked = np.unique(_proof.strings(settings)[0])
-    there = np.isin(asked, np.concatenate([seen(w) for w in range(1, width + 1)]))
-    kind = _proof.kinds(asked)
-    return [[int((kind == k).sum()), int((there & (kind == k)).sum())] for k in range(len(_proof.KINDS))]
+    required = np.unique(_proof.strings(settings)[0])
+    covered = np.isin(required, np.concatenate([strings_in_rows(w) for w in range(1, width + 1)]))
+    kind = _proof.kinds(required)
+    return [[int((kind == k).sum()), int((covered & (kind == k)).sum())] for k in range(len(_proof.KINDS))]
 
 
 def settings_of(width, args):
@@ -91,38 +91,42 @@ def table(found):
     """Return a row for each width: seeds proven, strings of the proof that rows hold, and wrong strings."""
     rows = [["digits in training", "seeds proven", "strings in rows, of those asked: " + ", ".join(_proof.KINDS)]]
     rows[0] += ["wrong of each kind, median", "smallest margins"]
-    for width, of in found.items():
-        proven = [member for member in of["members"] if not sum(member["wrong"])]
-        share = ", ".join(f"{there:,} of {asked:,}" for asked, there in of["coverage"]) if of["coverage"] else "all"
-        wrong = np.median([member["wrong"] for member in of["members"]], axis=0)
-        margins = [member["margin"] for member in of["members"]]
-        cells = [f"{len(proven)} of {len(of['members'])}", share, ", ".join(f"{n:,.0f}" for n in wrong)]
+    for width, result in found.items():
+        proven = [member for member in result["members"] if not sum(member["wrong"])]
+        share = (
+            ", ".join(f"{covered:,} of {required:,}" for required, covered in result["coverage"])
+            if result["coverage"]
+            else "all"
+        )
+        wrong = np.median([member["wrong"] for member in result["members"]], axis=0)
+        margins = [member["margin"] for member in result["members"]]
+        cells = [f"{len(proven)} of {len(result['members'])}", share, ", ".join(f"{n:,.0f}" for n in wrong)]
         rows.append([width, *cells, f"{min(margins):.2f} to {max(margins):.2f}"])
     return rows
 
 
 def numbers(found):
     """Return {name: number} for a record."""
-    kept = {}
-    for width, of in found.items():
-        proven = [member for member in of["members"] if not sum(member["wrong"])]
-        kept |= {f"proven_{width}": len(proven), f"wrong_{width}": min(sum(m["wrong"]) for m in of["members"])}
+    figures = {}
+    for width, result in found.items():
+        proven = [member for member in result["members"] if not sum(member["wrong"])]
+        figures |= {f"proven_{width}": len(proven), f"wrong_{width}": min(sum(m["wrong"]) for m in result["members"])}
         if proven:
-            kept |= {f"least_margin_{width}": min(m["margin"] for m in proven)}
-            kept |= {f"largest_margin_{width}": max(m["margin"] for m in proven)}
-    return kept
+            figures |= {f"least_margin_{width}": min(m["margin"] for m in proven)}
+            figures |= {f"largest_margin_{width}": max(m["margin"] for m in proven)}
+    return figures
 
 
 def draw_figure(found, args):
     """Draw the wrong strings by width and kind, a dot for each seed, and the number of strings that no row holds."""
     figure, panels = _study.canvas(len(_proof.KINDS), height=3.4)
     for k, (panel, kind) in enumerate(zip(panels, _proof.KINDS, strict=True)):
-        for at, of in enumerate(found.values()):
-            wrong = np.maximum([member["wrong"][k] for member in of["members"]], 0.5)
+        for at, result in enumerate(found.values()):
+            wrong = np.maximum([member["wrong"][k] for member in result["members"]], 0.5)
             panel.plot(at + np.linspace(-0.25, 0.25, len(wrong)), wrong, ".", color=_study.COLOURS[2])
-            if of["coverage"]:
-                asked, there = of["coverage"][k]
-                panel.plot([at - 0.35, at + 0.35], [max(asked - there, 0.5)] * 2, color=_study.COLOURS[4])
+            if result["coverage"]:
+                required, covered = result["coverage"][k]
+                panel.plot([at - 0.35, at + 0.35], [max(required - covered, 0.5)] * 2, color=_study.COLOURS[4])
         panel.set(title=kind, yscale="log", ylim=(0.3, 5e5), xlabel="most digits in training")
         panel.set_xticks(range(len(found)), [*found])
         panel.set_yticks([0.5, 10, 1000, 100000], ["0", "10", "1,000", "100,000"])
@@ -136,15 +140,15 @@ def run(args):
     _study.check_sizes(args, "digits", "members", "steps")
     study = _study.Study("least_width", args)
     process.keep_programs()
-    asked = [(width, seed) for width in args.digits for seed in range(args.members)]
-    for width, seed in progress.bar(asked, unit="model"):
+    cases = [(width, seed) for width in args.digits for seed in range(args.members)]
+    for width, seed in progress.bar(cases, unit="model"):
         if f"{width} {seed}" not in study.found:
-            study.keep(f"{width} {seed}", measure(settings_of(width, args), seed))
+            study.save(f"{width} {seed}", measure(settings_of(width, args), seed))
     found = {}
     for width in args.digits:
         members = [study.found[f"{width} {seed}"] for seed in range(args.members)]
-        held = coverage(width, settings_of(width, args)) if width <= MOST_SEEN else None
-        found[str(width)] = {"members": members, "coverage": held}
+        counts = coverage(width, settings_of(width, args)) if width <= MOST_ENUMERATED else None
+        found[str(width)] = {"members": members, "coverage": counts}
     study.finish(numbers(found), table(found), draw_figure(found, args))
 
 

@@ -71,10 +71,10 @@ def measure(loaded: Run, kind: str, args: LongTerms, digits: int) -> dict:
     """Continue one progression; return the characters written, the wrong ones, and the seconds of processor time."""
     first, difference = progression(kind, digits, args.terms)
     numbers = [first + n * difference for n in range(2 + args.terms)]
-    given, expected = (render(part, digits, loaded.settings.data.order) for part in (numbers[:2], numbers[2:]))
-    begun = time.process_time()
-    ((text, count),) = continuation.predict(loaded.model, loaded.settings, [given], "the progression", args.terms)
-    seconds = time.process_time() - begun
+    prompt, expected = (render(part, digits, loaded.settings.data.order) for part in (numbers[:2], numbers[2:]))
+    start = time.process_time()
+    ((text, count),) = continuation.predict(loaded.model, loaded.settings, [prompt], "the progression", args.terms)
+    seconds = time.process_time() - start
     wrong = sum(a != b for a, b in zip(text, expected, strict=True)) if count == args.terms else len(expected)
     return {"characters": len(expected), "wrong": wrong, "seconds": seconds}
 
@@ -82,9 +82,11 @@ def measure(loaded: Run, kind: str, args: LongTerms, digits: int) -> dict:
 def table(found):
     """Return a row for each width and kind."""
     rows = [["digits", "terms", "characters written", "wrong", "seconds of processor time"]]
-    for key, of in found.items():
+    for key, result in found.items():
         digits, kind = key.split(" ")
-        rows.append([f"{int(digits):,}", kind, f"{of['characters']:,}", f"{of['wrong']:,}", f"{of['seconds']:.1f}"])
+        rows.append(
+            [f"{int(digits):,}", kind, f"{result['characters']:,}", f"{result['wrong']:,}", f"{result['seconds']:.1f}"]
+        )
     return rows
 
 
@@ -92,9 +94,9 @@ def draw_figure(found):
     """Draw the time for each character against the digits of a term."""
     figure, (panel,) = _study.canvas(1)
     for kind, colour in zip(KINDS, _study.COLOURS[1:], strict=True):
-        of = {int(key.split(" ")[0]): at for key, at in found.items() if key.endswith(kind)}
-        each = [1e6 * at["seconds"] / at["characters"] for at in of.values()]
-        panel.plot([*of], each, "o-", color=colour, label=kind)
+        results = {int(key.split(" ")[0]): result for key, result in found.items() if key.endswith(kind)}
+        microseconds = [1e6 * result["seconds"] / result["characters"] for result in results.values()]
+        panel.plot([*results], microseconds, "o-", color=colour, label=kind)
     panel.set(
         xscale="log",
         xlabel="digits of a term (random compiles)",
@@ -113,14 +115,18 @@ def run(args):
     _study.check_task(loaded, "digits")
     sys.set_int_max_str_digits(0)  # Python's own bound is 4,300 digits
     study = _study.Study("long_terms", dataclasses.replace(args, run=str(loaded.path)))
-    asked = [(digits, kind) for digits in args.digits for kind in KINDS if f"{digits} {kind}" not in study.found]
-    for digits, kind in progress.bar(asked, unit="progression"):
-        study.keep(f"{digits} {kind}", measure(loaded, kind, args, digits))
+    missing = [(digits, kind) for digits in args.digits for kind in KINDS if f"{digits} {kind}" not in study.found]
+    for digits, kind in progress.bar(missing, unit="progression"):
+        study.save(f"{digits} {kind}", measure(loaded, kind, args, digits))
     found = study.found
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6  # kilobytes, on Linux
     print(f"at most {memory:.2f} GB of memory, Python and JAX included")
-    numbers = {"wrong": sum(of["wrong"] for of in found.values()), "gigabytes": memory, "most_digits": max(args.digits)}
-    numbers["characters"] = sum(of["characters"] for of in found.values())
+    numbers = {
+        "wrong": sum(result["wrong"] for result in found.values()),
+        "gigabytes": memory,
+        "most_digits": max(args.digits),
+    }
+    numbers["characters"] = sum(result["characters"] for result in found.values())
     study.finish(numbers, table(found), draw_figure(found))
 
 

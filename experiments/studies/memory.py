@@ -30,7 +30,7 @@ from apformer.tasks.batch import Batch
 
 DIGITS = ASK = 10  # ten digits, and the token after them
 CHANCE = 1 / DIGITS
-MEASURED = 64  # rows for each seed and distance
+TEST_ROWS = 64  # rows for each seed and distance
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,10 @@ def _digits(key, rows, n):
     return jax.random.randint(key, (rows, n), 0, DIGITS, jnp.int32)
 
 
-def _batch(given_BT, answer_BT):
-    ask_BT = jnp.full((len(given_BT), 1), ASK, jnp.int32)
-    tokens_BT = jnp.concatenate([given_BT, ask_BT, answer_BT], axis=1)
-    counts_T = jnp.arange(tokens_BT.shape[1]) > given_BT.shape[1]
+def _batch(prompt_BT, answer_BT):
+    ask_BT = jnp.full((len(prompt_BT), 1), ASK, jnp.int32)
+    tokens_BT = jnp.concatenate([prompt_BT, ask_BT, answer_BT], axis=1)
+    counts_T = jnp.arange(tokens_BT.shape[1]) > prompt_BT.shape[1]
     return Batch(tokens_BT, jnp.broadcast_to(counts_T, tokens_BT.shape).astype(jnp.float32))
 
 
@@ -102,7 +102,7 @@ def architecture(name, args):
     return recurrent, recurrent.Config(ASK + 1, name.lower(), width)
 
 
-def right(logits_BTV, batch):
+def exact_share(logits_BTV, batch):
     """Return {"exact": share of the digits asked for that are right}."""
     right_BT = logits_BTV.argmax(-1) == batch.tokens_BT[:, 1:]
     weights_BT = batch.weights_BT[:, 1:]
@@ -117,7 +117,7 @@ def learn(name, task, args, tick):
     module, cfg = architecture(name, args)
     rule = optimizer.Config(learning_rate=args.learning_rate, warmup_steps=10)
     make = optimizer.make(rule, args.steps)
-    loss_fn = partial(loss.next_token_loss, cfg=cfg, apply=module.apply, measure=right)
+    loss_fn = partial(loss.next_token_loss, cfg=cfg, apply=module.apply, measure=exact_share)
     step = train.make_train_step(loss_fn, make)
     keys_M = jax.vmap(jax.random.key)(args.seed + jnp.arange(args.members))
 
@@ -132,25 +132,25 @@ def learn(name, task, args, tick):
         draw = partial(TASKS[task], n=n)
         sample = partial(draw, rows=args.batch_size)
         run_chunk = jax.jit(train.over_members(train.scan_steps(step, sample, args.chunk), "vmap"))
-        state, done = begin(keys_M, fresh_M if name == "attention" else params_M, place), 0
-        while not hopeless and done < args.steps:
+        state, n_steps = begin(keys_M, fresh_M if name == "attention" else params_M, place), 0
+        while not hopeless and n_steps < args.steps:
             state, metrics = run_chunk(state)
-            done += args.chunk
+            n_steps += args.chunk
             least = float(np.mean(metrics["exact"], axis=1).min())
-            tick(f"{task} {name}, distance {n}, step {done}: worst seed {least:.0%}")
+            tick(f"{task} {name}, distance {n}, step {n_steps}: worst seed {least:.0%}")
             if least >= args.enough:
                 break
         params_M = state.params
         exact_M = jax.jit(jax.vmap(partial(measure, draw=draw, apply=module.apply, cfg=cfg)))(params_M)
-        found.append({"steps": done, "exact": exact_M.tolist()})
+        found.append({"steps": n_steps, "exact": exact_M.tolist()})
         hopeless = hopeless or float(exact_M.max()) < 1.5 * CHANCE
     return found
 
 
 def measure(params, draw, apply, cfg):
     """Return the share of right digits in rows that are the same for every seed."""
-    batch = draw(jax.random.key(2**31 - 1), MEASURED)
-    return right(apply(params, batch.tokens_BT[:, :-1], cfg), batch)["exact"]
+    batch = draw(jax.random.key(2**31 - 1), TEST_ROWS)
+    return exact_share(apply(params, batch.tokens_BT[:, :-1], cfg), batch)["exact"]
 
 
 def table(found, args):
@@ -158,21 +158,21 @@ def table(found, args):
     rows = [["task", "model", *(f"{n} back" for n in args.distances)]]
     for task in TASKS:
         for name in MODELS:
-            cells = [f"{_study.spread(at['exact'])}, {at['steps']} steps" for at in found[f"{task} {name}"]]
+            cells = [f"{_study.spread(stage['exact'])}, {stage['steps']} steps" for stage in found[f"{task} {name}"]]
             rows.append([task, name, *cells])
     return rows
 
 
 def numbers(found, args):
     """Return {name: number} for a record: medians, and the longest distance at which the median seed has 99 %."""
-    kept = {}
+    figures = {}
     for key, stages in found.items():
-        medians = {n: float(np.median(at["exact"])) for n, at in zip(args.distances, stages, strict=True)}
+        medians = {n: float(np.median(stage["exact"])) for n, stage in zip(args.distances, stages, strict=True)}
         name = key.replace(" ", "_").lower()
-        kept |= {f"{name}_{n}": share for n, share in medians.items()}
-        held = [n for n, share in medians.items() if share >= 0.99]
-        kept[f"{name}_holds"] = max(held, default=0)
-    return kept
+        figures |= {f"{name}_{n}": share for n, share in medians.items()}
+        distances = [n for n, share in medians.items() if share >= 0.99]
+        figures[f"{name}_holds"] = max(distances, default=0)
+    return figures
 
 
 def draw_figure(found, args):
@@ -181,12 +181,12 @@ def draw_figure(found, args):
     titles = {"recall": "recall: one digit, n random digits later", "copy": "copy: n digits, each n + 1 tokens later"}
     for panel, task in zip(panels, TASKS, strict=True):
         for name, colour in zip(MODELS, _study.COLOURS[:3] + _study.COLOURS[-1:], strict=True):
-            exact_NM = 100 * np.array([at["exact"] for at in found[f"{task} {name}"]])
+            exact_NM = 100 * np.array([stage["exact"] for stage in found[f"{task} {name}"]])
             panel.fill_between(args.distances, exact_NM.min(1), exact_NM.max(1), color=colour, alpha=0.2, linewidth=0)
             panel.plot(args.distances, np.median(exact_NM, axis=1), color=colour, marker="o", markersize=4, label=name)
         panel.axhline(100 * CHANCE, color="#555555", linestyle="--", linewidth=0.8, label="chance")
         panel.set(title=titles[task], xlabel="n (band: least to greatest seed)", ylim=(-3, 103))
-        _study.by_length(panel, args.distances)
+        _study.set_length_axis(panel, args.distances)
     panels[0].set(ylabel="digits right (%)")
     panels[0].legend(frameon=False, fontsize=9)
     return figure
@@ -198,16 +198,16 @@ def run(args):
     flags.require("distances", list(args.distances) == sorted({*args.distances}), args, "each once, the least first")
     flags.require("chunk", args.steps % args.chunk == 0, args, f"a divisor of --steps {args.steps}")
     study = _study.Study("memory", args)
-    asked = [(task, name) for task in TASKS for name in MODELS if f"{task} {name}" not in study.found]
+    missing = [(task, name) for task in TASKS for name in MODELS if f"{task} {name}" not in study.found]
     most = len(args.distances) * -(-args.steps // args.chunk)
-    for task, name in asked:
+    for task, name in missing:
         with progress.bar(total=most, desc=f"{task} {name}", unit="chunk") as bar:
 
             def tick(sentence, bar=bar):
                 bar.update()
                 bar.set_postfix_str(sentence.rpartition(", ")[2])
 
-            study.keep(f"{task} {name}", learn(name, task, args, tick))
+            study.save(f"{task} {name}", learn(name, task, args, tick))
     study.finish(numbers(study.found, args), table(study.found, args), draw_figure(study.found, args))
 
 

@@ -57,42 +57,46 @@ def memory(settings, rows):
     step = training.make_train_step(task.make_loss(one), task.make_optimizer(one))
     batch = jax.eval_shape(lambda key: task.sample(key, one, task.train_rows(rows)), jax.random.key(0))
     compiled = jax.jit(step).lower(abstract_state(one), batch).compile()
-    kept = jax.eval_shape(partial(architecture_of(one).init_cache, one.model, 1, LONG))
+    cache = jax.eval_shape(partial(architecture_of(one).init_cache, one.model, 1, LONG))
     return {
         "step": compiled.memory_analysis().temp_size_in_bytes,
-        "kept": sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(kept["layers"])),
+        "kept": sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(cache["layers"])),
     }
 
 
 def learn(study, name, args):
     """Train a model; return bits per character of each seed, seconds of training of one, weights, and bytes."""
-    same = {flag: getattr(args, flag) for flag in ("text", "context", "steps", "batch_size", "members", "seed")}
-    path, members = _study.train(study, name, recipe="text", tokenizer="characters", **MODELS[name], **same)
+    common_flags = {flag: getattr(args, flag) for flag in ("text", "context", "steps", "batch_size", "members", "seed")}
+    path, members = _study.train(study, name, recipe="text", tokenizer="characters", **MODELS[name], **common_flags)
     run = path / members[0]["folder"]
     losses = [record["validation"]["loss"] for record in members if not record["failed"]]
     facts = {"weights": members[0]["parameters"], "seconds": members[0]["seconds"]}
     return facts | {"bits": [loss / np.log(2) for loss in losses]} | memory(load_settings(run), load_rows(run))
 
 
-def table(found, args):
+def table(found):
     """Return a row for each model."""
     head = ["model", "weights", "bits per character", "seconds of training", "MB of a training step"]
     rows = [[*head, f"kB kept of {LONG:,} characters"]]
-    for name, of in found.items():
-        costs = f"{of['seconds']:.0f}", f"{of['step'] / 1e6:.1f}", f"{of['kept'] / 1e3:.1f}"
-        rows.append([name, f"{of['weights']:,}", _study.middle(of["bits"]), *costs])
+    for name, result in found.items():
+        costs = f"{result['seconds']:.0f}", f"{result['step'] / 1e6:.1f}", f"{result['kept'] / 1e3:.1f}"
+        rows.append([name, f"{result['weights']:,}", _study.middle(result["bits"]), *costs])
     return rows
 
 
 def numbers(found):
     """Return {name: number} for a record."""
-    kept = {}
-    for name, of in found.items():
-        kept |= {f"{name.lower()}_{key}": of[key] for key in ("weights", "seconds", "step", "kept")}
-        if of["bits"]:
-            ends = {"least": min(of["bits"]), "bits": float(np.median(of["bits"])), "greatest": max(of["bits"])}
-            kept |= {f"{name.lower()}_{key}": value for key, value in ends.items()}
-    return kept
+    figures = {}
+    for name, result in found.items():
+        figures |= {f"{name.lower()}_{key}": result[key] for key in ("weights", "seconds", "step", "kept")}
+        if result["bits"]:
+            ends = {
+                "least": min(result["bits"]),
+                "bits": float(np.median(result["bits"])),
+                "greatest": max(result["bits"]),
+            }
+            figures |= {f"{name.lower()}_{key}": value for key, value in ends.items()}
+    return figures
 
 
 def draw_figure(found):
@@ -106,8 +110,8 @@ def draw_figure(found):
     }
     scales = {"step": 1e6, "kept": 1e3}
     for panel, (key, title) in zip(panels, titles.items(), strict=True):
-        values = [np.atleast_1d(of[key]) / scales.get(key, 1) for of in found.values()]
-        _study.bars(panel, list(found), [list(of) for of in values], [COLOURS[name] for name in found])
+        values = [np.atleast_1d(result[key]) / scales.get(key, 1) for result in found.values()]
+        _study.bars(panel, list(found), [list(value) for value in values], [COLOURS[name] for name in found])
         panel.set_title(title, loc="left", fontsize=10)
         if key == "kept":
             panel.set_yscale("log")
@@ -122,8 +126,8 @@ def run(args):
     study = _study.Study("one_text", args)
     for name in MODELS:
         if name not in study.found:
-            study.keep(name, learn(study, name, args))
-    study.finish(numbers(study.found), table(study.found, args), draw_figure(study.found))
+            study.save(name, learn(study, name, args))
+    study.finish(numbers(study.found), table(study.found), draw_figure(study.found))
 
 
 if __name__ == "__main__":

@@ -72,50 +72,52 @@ def work(name, n, args):
     state = jax.jit(lambda key: train.init_state(key, params, make, rule.hyper()))(jax.random.key(2))
     batch = Batch(tokens_BT, jnp.ones(tokens_BT.shape))
 
-    bound, listed = partial(module.extend, cfg=cfg), jax.jit(module.unstack)(params)
+    bound, layer_params = partial(module.extend, cfg=cfg), jax.jit(module.unstack)(params)
     prompt_BT, lengths_B = tokens_BT[:1, : n - args.tokens], jnp.full(1, n - args.tokens, jnp.int32)
 
-    def extend(listed, tokens_BT, cache, lengths_B=None):
-        return bound(listed, tokens_BT, cache, lengths_B=lengths_B)
+    def extend(layer_params, tokens_BT, cache, lengths_B=None):
+        return bound(layer_params, tokens_BT, cache, lengths_B=lengths_B)
 
     @jax.jit
-    def begin(listed):
+    def begin(layer_params):
         cache = module.init_cache(cfg, 1, n)
-        return generate.begin(partial(extend, listed), cache, prompt_BT, lengths_B)
+        return generate.begin(partial(extend, layer_params), cache, prompt_BT, lengths_B)
 
     @jax.jit
-    def proceed(listed, begun):
-        return generate.proceed(partial(extend, listed), begun, 1, args.tokens)[1]
+    def proceed(layer_params, generation):
+        return generate.proceed(partial(extend, layer_params), generation, 1, args.tokens)[1]
 
-    begun = begin(listed)
-    doing = {
+    generation = begin(layer_params)
+    calls = {
         "train": lambda: jax.block_until_ready(step(state, batch)),
-        "generate": lambda: jax.block_until_ready(proceed(listed, begun)),
+        "generate": lambda: jax.block_until_ready(proceed(layer_params, generation)),
     }
-    for do in doing.values():
-        do()
-    return doing
+    for call in calls.values():
+        call()
+    return calls
 
 
-def timed(do):
+def time_call(call):
     """Call a function; return its seconds of wall-clock time and of processor time."""
     wall, processor = time.perf_counter(), time.process_time()
-    do()
+    call()
     return time.perf_counter() - wall, time.process_time() - processor
 
 
 def measure(n, args, tick):
     """Return {kind of work: {model: [least wall-clock seconds, least processor seconds]}} for rows of n tokens."""
-    doing = {}
+    calls = {}
     for name in MODELS:
-        doing[name] = work(name, n, args)
+        calls[name] = work(name, n, args)
         tick(f"{name}, {n} tokens, compiled")
     least = {kind: {name: np.full(2, np.inf) for name in MODELS} for kind in WORK}
     share = {"train": 1, "generate": args.tokens}
     for _, kind, name in itertools.product(range(args.turns), WORK, MODELS):
-        least[kind][name] = np.minimum(least[kind][name], np.divide(timed(doing[name][kind]), share[kind]))
+        least[kind][name] = np.minimum(least[kind][name], np.divide(time_call(calls[name][kind]), share[kind]))
     tick(f"{n} tokens")
-    return {kind: {name: seconds.tolist() for name, seconds in of.items()} for kind, of in least.items()}
+    return {
+        kind: {name: seconds.tolist() for name, seconds in seconds_of.items()} for kind, seconds_of in least.items()
+    }
 
 
 def crossings(lengths, ratios):
@@ -126,15 +128,15 @@ def crossings(lengths, ratios):
     x, y, found = np.log2(lengths), np.log2(ratios), []
     for k in range(len(x) - 1):
         if (y[k] < 0) != (y[k + 1] < 0):
-            at = x[k] - y[k] * (x[k + 1] - x[k]) / (y[k + 1] - y[k])
-            found.append((float(2**at), "slower" if y[k] < 0 else "faster"))
+            log_length = x[k] - y[k] * (x[k + 1] - x[k]) / (y[k + 1] - y[k])
+            found.append((float(2**log_length), "slower" if y[k] < 0 else "faster"))
     return found
 
 
 def ratios(found, args, kind, other, clock=0):
     """Return seconds of attention divided by those of another model, at each length; clock: 0 wall, 1 processor."""
     times = [found[str(n)][kind] for n in args.lengths]
-    return [at["attention"][clock] / max(at[other][clock], 1e-9) for at in times]
+    return [seconds["attention"][clock] / max(seconds[other][clock], 1e-9) for seconds in times]
 
 
 def table(found, args):
@@ -152,16 +154,16 @@ def table(found, args):
 
 def numbers(found, args):
     """Return {name: number} for a record: ratios, and the lengths at which they last cross 1."""
-    kept = {}
+    figures = {}
     for kind in WORK:
         for other in ("LSTM", "GRU"):
-            for clock, by in enumerate(("", "_processor")):
+            for clock, suffix in enumerate(("", "_processor")):
                 shares = ratios(found, args, kind, other, clock)
-                name = f"{kind}_{other.lower()}{by}"
-                kept |= {f"{name}_{n}": share for n, share in zip(args.lengths, shares, strict=True)}
+                name = f"{kind}_{other.lower()}{suffix}"
+                figures |= {f"{name}_{n}": share for n, share in zip(args.lengths, shares, strict=True)}
                 for length, turn in crossings(args.lengths, shares)[-1:]:
-                    kept[f"{name}_{turn}_from"] = length
-    return kept
+                    figures[f"{name}_{turn}_from"] = length
+    return figures
 
 
 def draw_figure(found, args):
@@ -184,7 +186,7 @@ def draw_figure(found, args):
         upper.set(title=f"{what}, least time", ylabel="milliseconds", yscale="log")
         lower.set(ylabel="attention / recurrent", xlabel="tokens of a row", yscale="log")
         for panel in (upper, lower):
-            _study.by_length(panel, args.lengths)
+            _study.set_length_axis(panel, args.lengths)
             panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             panel.yaxis.set_major_formatter("{x:g}")
             panel.yaxis.minorticks_off()
@@ -199,15 +201,15 @@ def run(args):
     flags.require("lengths", list(args.lengths) == sorted({*args.lengths}), args, "each once, the least first")
     flags.require("lengths", min(args.lengths) >= 2 * args.tokens, args, f"at least {2 * args.tokens}, twice --tokens")
     study = _study.Study("parallel", args)
-    asked = [n for n in args.lengths if str(n) not in study.found]
-    with progress.bar(total=len(asked) * (len(MODELS) + 1), unit="part") as bar:
+    missing = [n for n in args.lengths if str(n) not in study.found]
+    with progress.bar(total=len(missing) * (len(MODELS) + 1), unit="part") as bar:
 
         def tick(sentence):
             bar.update()
             bar.set_postfix_str(sentence)
 
-        for n in asked:
-            study.keep(str(n), measure(n, args, tick))
+        for n in missing:
+            study.save(str(n), measure(n, args, tick))
     study.finish(numbers(study.found, args), table(study.found, args), draw_figure(study.found, args))
 
 

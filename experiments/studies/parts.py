@@ -55,12 +55,12 @@ class Parts:
 
 def words(args, path):
     """Return the flags of a sweep over all parts."""
-    same = ("steps", "digits", "d_model", "members", "seed", "test_sequences")
-    fixed = [word for name in same for word in (f"--{name}", str(getattr(args, name)))]
+    names = ("steps", "digits", "d_model", "members", "seed", "test_sequences")
+    common_flags = [word for name in names for word in (f"--{name}", str(getattr(args, name)))]
     return [
         "--norm",
         ",".join(PARTS.values()),
-        *fixed,
+        *common_flags,
         "--ema",
         "0",
         "--until",
@@ -77,8 +77,8 @@ def table(records):
     for name in PARTS:
         trained = [record for record in records[name] if not record["failed"]]
         cells = [_study.spread(shares(trained, suite)) for suite in SUITES]
-        lost = len(records[name]) - len(trained)
-        rows.append([name, f"{records[name][0]['parameters']:,}", *cells, str(lost)])
+        n_failed = len(records[name]) - len(trained)
+        rows.append([name, f"{records[name][0]['parameters']:,}", *cells, str(n_failed)])
     return rows
 
 
@@ -89,22 +89,22 @@ def shares(records, suite):
 
 def numbers(records):
     """Return {name: number} for a record: the least, median and greatest share of each part."""
-    kept = {}
-    for name, of in records.items():
-        found = sorted(shares([record for record in of if not record["failed"]], "in distribution"))
+    figures = {}
+    for name, members in records.items():
+        found = sorted(shares([record for record in members if not record["failed"]], "in distribution"))
         if found:
             ends = {"least": found[0], "median": (found[(len(found) - 1) // 2] + found[len(found) // 2]) / 2}
             key = name.replace(" ", "_").replace("-", "_").replace(".", "").lower()
-            kept |= {f"{key}_{end}": share for end, share in (ends | {"greatest": found[-1]}).items()}
-    return kept
+            figures |= {f"{key}_{end}": share for end, share in (ends | {"greatest": found[-1]}).items()}
+    return figures
 
 
 def draw_figure(path, records):
     """Draw the learning curve of each part, and every seed on both suites."""
     rows = []
-    for name, of in records.items():
-        for _, exact in sweep.curves(path, of, "exact"):
-            trained = [record for record in of if not record["failed"]]
+    for name, members in records.items():
+        for _, exact in sweep.curves(path, members, "exact"):
+            trained = [record for record in members if not record["failed"]]
             suites = [{suite: record["suites"][suite] for suite in SUITES} for record in trained]
             rows.append((name, exact, suites))
     return _suites.draw(rows)
@@ -120,7 +120,7 @@ def run(args):
         if error.exit_code != NON_FINITE:
             raise
     path = study.path / "sweep"
-    found = generalization.measured(path, files.read_json(path / "sweep.json")["members"])
+    found = generalization.measure_members(path, files.read_json(path / "sweep.json")["members"])
     records = {name: [r for r in found if r["combination"]["norm"] == flag] for name, flag in PARTS.items()}
     study.finish(numbers(records), table(records), draw_figure(path, records))
 

@@ -23,8 +23,7 @@ from tyro.conf import Positional
 from apformer import flags
 from apformer.errors import USAGE, UserError
 from apformer.files import FilePath
-from apformer.report import figures
-from apformer.report.figures import legible
+from apformer.report.figures import blank, legible
 from apformer.tasks.text import corpus
 from apformer.tokenizers import merges, text
 
@@ -33,7 +32,7 @@ COLOURS = dict(zip(KINDS, _study.COLOURS[1:4], strict=True))
 WORD = re.compile(r" ?\w+(?:'\w+)*|.", re.DOTALL)
 UNKNOWN, FIRST = "<unknown>", 0xF0000  # FIRST: of the private-use characters of Unicode
 MOST = 65_000  # of these characters
-SHOWN = 88  # characters of the picture
+PICTURE_WIDTH = 88  # characters of the picture
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ def cut(kind, parts, args):
     pieces = [list(part) if kind == "characters" else WORD.findall(part) for part in parts]
     common = [piece for piece, n in Counter(pieces[0]).items() if n >= args.min_count or len(piece) == 1]
     number = {piece: token for token, piece in enumerate([UNKNOWN, *sorted(common)])}
-    tokens = [np.array([number.get(piece, 0) for piece in of]) for of in pieces]
+    tokens = [np.array([number.get(piece, 0) for piece in part_pieces]) for part_pieces in pieces]
     return tokens, [*number], [piece for piece in pieces[1] if piece not in number]
 
 
@@ -90,10 +89,10 @@ def learn(study, kind, parts, args):
     file = study.path / f"{kind.replace(' ', '_')}.txt"
     file.write_text("".join(chr(FIRST + token) for token in (*train_N.tolist(), *validation_N.tolist())), "utf-8")
     share = (len(validation_N) - 0.5) / (len(train_N) + len(validation_N))  # so that rounding cuts between the parts
-    same = {name: getattr(args, name) for name in ("steps", "batch_size", "members", "seed")}
-    where = {"text": file, "tokenizer": "characters", "validation_share": share, "context": context}
-    _, members = _study.train(study, file.stem, recipe="text", **where, **same)
-    spelled = spelling(unknown, parts[0]) / size
+    common_flags = {name: getattr(args, name) for name in ("steps", "batch_size", "members", "seed")}
+    data_flags = {"text": file, "tokenizer": "characters", "validation_share": share, "context": context}
+    _, members = _study.train(study, file.stem, recipe="text", **data_flags, **common_flags)
+    spelling_bits = spelling(unknown, parts[0]) / size
     losses = [record["validation"]["loss"] for record in members if not record["failed"]]
     return {
         "vocabulary": len(texts),
@@ -101,10 +100,10 @@ def learn(study, kind, parts, args):
         "context": context,
         "unknown": len(unknown) / len(WORD.findall(parts[1])),
         "weights": members[0]["parameters"],
-        "spelled": spelled,
-        "bits": [loss / np.log(2) * (len(validation_N) - 1) / size + spelled for loss in losses],
+        "spelled": spelling_bits,
+        "bits": [loss / np.log(2) * (len(validation_N) - 1) / size + spelling_bits for loss in losses],
         "seconds": [record["seconds"] for record in members],
-        "pieces": [texts[token] for token in validation_N[:SHOWN].tolist()],
+        "pieces": [texts[token] for token in validation_N[:PICTURE_WIDTH].tolist()],
     }
 
 
@@ -112,42 +111,47 @@ def table(found, args):
     """Return a row for each kind of tokens."""
     head = ["tokens", "vocabulary", "bytes of a token", f"tokens of {args.row_bytes} bytes", "unknown words", "weights"]
     rows = [[*head, "bits per byte", "of them for unknown words", "seconds"]]
-    for kind, of in found.items():
-        shares = f"{of['bytes']:.2f}", str(of["context"]), f"{100 * of['unknown']:.2f} %", f"{of['weights']:,}"
-        cells = _study.middle(of["bits"]), f"{of['spelled']:.3f}", f"{np.median(of['seconds']):.0f}"
-        rows.append([kind, f"{of['vocabulary']:,}", *shares, *cells])
+    for kind, result in found.items():
+        shares = (
+            f"{result['bytes']:.2f}",
+            str(result["context"]),
+            f"{100 * result['unknown']:.2f} %",
+            f"{result['weights']:,}",
+        )
+        cells = _study.middle(result["bits"]), f"{result['spelled']:.3f}", f"{np.median(result['seconds']):.0f}"
+        rows.append([kind, f"{result['vocabulary']:,}", *shares, *cells])
     return rows
 
 
 def numbers(found):
     """Return {name: number} for a record."""
-    kept = {}
-    for kind, of in found.items():
+    figures = {}
+    for kind, result in found.items():
         name = kind.replace(" ", "_")
-        kept |= {f"{name}_{key}": of[key] for key in ("vocabulary", "bytes", "context", "unknown", "spelled")}
-        if of["bits"]:
-            ends = {"least": min(of["bits"]), "bits": np.median(of["bits"]), "greatest": max(of["bits"])}
-            kept |= {f"{name}_{key}": float(value) for key, value in ends.items()}
-    return kept
+        figures |= {f"{name}_{key}": result[key] for key in ("vocabulary", "bytes", "context", "unknown", "spelled")}
+        if result["bits"]:
+            ends = {"least": min(result["bits"]), "bits": np.median(result["bits"]), "greatest": max(result["bits"])}
+            figures |= {f"{name}_{key}": float(value) for key, value in ends.items()}
+    return figures
 
 
 def draw_figure(found):
     """Draw the first letters of the validation part in three cuts above, bits per byte and tokens of a row below."""
-    figure = figures.blank(11, 5.4)
+    figure = blank(11, 5.4)
     upper, row = figure.subfigures(2, 1, height_ratios=[1, 1.5])
     lower = row.subplots(1, 2)
     strip = upper.subplots()
-    for y, (kind, of) in enumerate(found.items()):
+    for y, (kind, result) in enumerate(found.items()):
         x = 0
-        for number, piece in enumerate(of["pieces"]):
+        for number, piece in enumerate(result["pieces"]):
             letters = legible(piece) if piece != UNKNOWN else "?"
-            if x + len(letters) > SHOWN:
+            if x + len(letters) > PICTURE_WIDTH:
                 break
             strip.barh(y, len(letters), left=x, color=COLOURS[kind], alpha=0.25 + 0.3 * (number % 2), height=0.8)
             for place, letter in enumerate(letters):
                 strip.text(x + place + 0.5, y, letter, ha="center", va="center", fontsize=8, family="monospace")
             x += len(letters)
-    strip.set(xlim=(0, SHOWN), ylim=(len(found) - 0.5, -0.5), xticks=[])
+    strip.set(xlim=(0, PICTURE_WIDTH), ylim=(len(found) - 0.5, -0.5), xticks=[])
     strip.set_yticks(range(len(found)), list(found))
     strip.set_title(
         "the same text, a shade a token (␣ a blank, ⏎ a line end, ? an unknown word)", loc="left", fontsize=10
@@ -155,13 +159,13 @@ def draw_figure(found):
     strip.tick_params(length=0)
     strip.spines[:].set_visible(False)
     colours = [COLOURS[kind] for kind in found]
-    _study.bars(lower[0], list(found), [of["bits"] for of in found.values()], colours)
+    _study.bars(lower[0], list(found), [result["bits"] for result in found.values()], colours)
     lower[0].bar(
-        list(found), [of["spelled"] for of in found.values()], color="#555555", width=0.4, label="unknown words"
+        list(found), [result["spelled"] for result in found.values()], color="#555555", width=0.4, label="unknown words"
     )
     lower[0].set_title("bits per byte of unseen text (line: least to greatest seed)", loc="left", fontsize=10)
     lower[0].legend(frameon=False, fontsize=9)
-    lower[1].bar(list(found), [of["context"] for of in found.values()], color=colours)
+    lower[1].bar(list(found), [result["context"] for result in found.values()], color=colours)
     lower[1].set_title("tokens of a row", loc="left", fontsize=10)
     for panel in lower:
         panel.spines[["top", "right"]].set_visible(False)
@@ -176,7 +180,7 @@ def run(args):
     study = _study.Study("tokens", args)
     for kind in KINDS:
         if kind not in study.found:
-            study.keep(kind, learn(study, kind, parts, args))
+            study.save(kind, learn(study, kind, parts, args))
     study.finish(numbers(study.found), table(study.found, args), draw_figure(study.found))
 
 

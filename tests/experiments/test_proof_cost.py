@@ -54,4 +54,4 @@ def test_what_check_computes_is_counted_to_the_last_product():
 
 def test_a_folder_without_a_proof_is_named(tmp_path):
     with refused(DATA, f"{tmp_path} holds no proof"):
-        proof_cost.measured(tmp_path)
+        proof_cost.measure_proof(tmp_path)

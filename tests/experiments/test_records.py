@@ -63,10 +63,10 @@ RECORD = {
 def test_rows():
     assert tables.claim(RECORD) == "100.00 % of 1,234, excess 0.0017"
     row = ["Is it right?", "`python train.py --seed 3`", tables.claim(RECORD), "4 min 6 s, loaded"]
-    assert tables.whole([RECORD]).splitlines()[-1] == f"{' | '.join(row)} | a processor, 2 threads, 0.1.0"
+    assert tables.full_table([RECORD]).splitlines()[-1] == f"{' | '.join(row)} | a processor, 2 threads, 0.1.0"
     quiet = RECORD | {"yardstick": 100, "loaded": False}
     assert tables.summary([quiet]).endswith("| 4 min 6 s")
-    assert " | 4 min 6 s, 2.5 yardsticks | " in tables.whole([quiet])
+    assert " | 4 min 6 s, 2.5 yardsticks | " in tables.full_table([quiet])
     linked = tables.results([RECORD | {"name": "one"}]).splitlines()[-1]
     assert linked == f"[Is it right?](records/one.json) | {row[2]} | {row[3]}"
 
@@ -96,9 +96,9 @@ def test_a_command_becomes_argument_lists():
 
 
 def test_another_seed_takes_the_place_of_the_recorded_one():
-    assert reproduce.seeded(RECORD["command"], 7) == "python train.py --seed 7 --run_dir RUN"
+    assert reproduce.set_seed(RECORD["command"], 7) == "python train.py --seed 7 --run_dir RUN"
     with refused(USAGE, "--seed 7 has no use for `pytest`"):
-        reproduce.seeded("pytest", 7)
+        reproduce.set_seed("pytest", 7)
 
 
 def test_figures_are_read_from_the_files_of_a_run(tmp_path):
@@ -108,7 +108,7 @@ def test_figures_are_read_from_the_files_of_a_run(tmp_path):
     members = {"01/0": {"certified": True, "smallest_margin": 2.0}, "01/1": {"certified": False}}
     write_json(tmp_path / "suites.json", members)
     assert reproduce.figures(tmp_path)["certified"] == 1
-    assert reproduce.of_sweep([{"certified": None}, {}]) == {"members": 2}
+    assert reproduce.sweep_figures([{"certified": None}, {}]) == {"members": 2}
 
 
 def test_a_figure_outside_the_spread_is_found():
@@ -133,7 +133,7 @@ def test_a_command_runs_again_and_its_record_is_renewed(tmp_path, monkeypatch, c
     reproduce.run(reproduce.Reproduce("new", record=True, yardstick=10.0))
     record = tables.read("new")
     assert KEYS | {"table"} == set(record) and record["figures"] == {"exact": 0.5} and record["yardstick"] == 10.0
-    assert record["table"] == [["seed"], ["0"]]
+    assert record["table"] == [["seed"], ["0"]] and record["commit"] is None  # no repository of git
     assert tables.claim(record) == "50.00 %" and "exact" in capsys.readouterr().out
     write_json(tmp_path / "records" / "new.json", record | {"spread": {"exact": [0.9, 1.0]}})
     with pytest.raises(SystemExit) as done:
@@ -148,4 +148,4 @@ def test_what_cannot_be_reproduced_is_said(tmp_path, monkeypatch):
         reproduce.execute('python -c "raise SystemExit(5)"', tmp_path)
     assert reproduce.execute('python -c "raise SystemExit(8)"', tmp_path) >= 0  # a model that is not certified
     with refused(DATA, "no file of the run gives terms, by.0.excess"):
-        reproduce.wanted(RECORD, {"exact": 1.0})
+        reproduce.select_figures(RECORD, {"exact": 1.0})

@@ -88,7 +88,7 @@ def test_work_is_done_for_every_kind():
     args = parallel.Parallel(lengths=(4,), d_model=4, batch_size=2, tokens=2)
     doing = parallel.work("GRU", 4, args)
     assert {*doing} == {*parallel.WORK}
-    wall, processor = parallel.timed(doing["generate"])
+    wall, processor = parallel.time_call(doing["generate"])
     assert 0 < wall < 60 and 0 <= processor < 60
 
 

@@ -33,7 +33,7 @@ def test_hostile_input_is_read_or_refused_with_a_sentence(tmp_path):
 def test_sound_files_are_read(every, tmp_path):
     """So that what is refused later is refused for what was changed in it."""
     for parser in every:
-        outcomes = [fuzz.tried(parser, seed, tmp_path)[0] for seed in parser.seeds]
+        outcomes = [fuzz.run_parser(parser, seed, tmp_path)[0] for seed in parser.seeds]
         assert "read" in outcomes or parser.name in UNREAD, (parser.name, outcomes)
 
 
@@ -46,7 +46,7 @@ def test_any_bytes_are_read_or_refused(every, tmp_path):
     @settings(max_examples=200)
     @given(st.sampled_from(every), texts | st.binary(max_size=60))
     def holds(parser, content):
-        outcome, told = fuzz.tried(parser, content, tmp_path)
+        outcome, told = fuzz.run_parser(parser, content, tmp_path)
         assert outcome in ("read", "refused"), told
 
     holds()
@@ -54,7 +54,7 @@ def test_any_bytes_are_read_or_refused(every, tmp_path):
 
 def test_a_case_is_the_same_each_time(every):
     for each in every:
-        first, again = (mutate.mutated(random.Random("7"), each.seeds[0], each.structure) for _ in range(2))
+        first, again = (mutate.mutate(random.Random("7"), each.seeds[0], each.structure) for _ in range(2))
         assert first == again
 
 

@@ -17,16 +17,16 @@ SOON = f"{planted.FLAGS} --mined_per_hard 4 --prefix_rows 0 --steps 600 --log_ev
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    return planted.trained(tmp_path_factory.mktemp("planted"), SOON)
+    return planted.train_and_export(tmp_path_factory.mktemp("planted"), SOON)
 
 
 def test_planted_faults_are_found(trained):
-    figures = planted.tried(20, *trained)
+    figures = planted.count_outcomes(20, *trained)
     assert figures["missed"] == 0 and figures["weights"] == figures["bits"] == 10
     assert figures["refused"] + figures["harmless"] == 10 and figures["refused"] >= 7
 
 
 def test_a_check_that_believes_everything_would_be_seen(trained, monkeypatch):
     monkeypatch.setattr(planted.check, "main", lambda *_, **__: 0)
-    figures = planted.tried(6, *trained)
+    figures = planted.count_outcomes(6, *trained)
     assert figures["missed"] >= 4

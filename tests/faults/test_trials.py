@@ -62,8 +62,9 @@ def test_each_trial_is_tried_and_says_what_it_promises():
 
 
 def test_what_was_found_before_a_stop_is_not_sought_again(tmp_path: Path):
-    assert runs.over([("kill", 1), ("kill", 2)], lambda server, item: item[1], tmp_path, desc="some") == [1, 2]
+    assert runs.map_cached([("kill", 1), ("kill", 2)], lambda server, item: item[1], tmp_path, desc="some") == [1, 2]
     with open(tmp_path / runs.FOUND, "a") as kept:
         kept.write('[["kill", 3], ')  # a line that a stop has cut
     for new in (4, 5):
-        assert runs.over([("kill", 2), ("kill", new)], lambda server, item: item[1], tmp_path, desc="some") == [2, new]
+        items = [("kill", 2), ("kill", new)]
+        assert runs.map_cached(items, lambda server, item: item[1], tmp_path, desc="some") == [2, new]

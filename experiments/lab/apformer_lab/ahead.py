@@ -5,14 +5,14 @@ before. The last of three layers reads, P - 2 tokens back, the state that two la
 head has no query. It looks at the keys from P - 3 tokens back to the token itself. Of each it reads two numbers, the
 first coordinates of its key and of its value:
 
-    decides_s > 0    this key is taken, unless an older one is
-    says_s > 0       the bit of the key
+    stop_logit_s > 0    this key is taken, unless an older one is
+    bit_logit_s > 0     the bit of the key
 
 Its output is +1 or -1, the bit of the key that is taken, or 0 if none is. So the logits after a token depend on two
 things, in terms of any width: one of these three numbers, and four tokens.
 
-In training both are soft: geometric attention (Csordas et al. 2022) with sigmoid(decides) for a key's share, and
-tanh(says / 2), each with noise, so that the numbers learn to keep away from 0. Otherwise they are hard, as above.
+In training both are soft: geometric attention (Csordas et al. 2022) with sigmoid(stop_logit) for a key's share, and
+tanh(bit_logit / 2), each with noise, so that the numbers learn to keep away from 0. Otherwise they are hard, as above.
 """
 
 import jax
@@ -42,37 +42,37 @@ def look(
         key: Random key in training, else None.
         noise: Standard deviation of the noise on both numbers of a key, in training.
     """
-    decides_BS, says_BS = k_BSHK[:, :, -1, 0], v_BSHK[:, :, -1, 0]
+    stop_logit_BS, bit_logit_BS = k_BSHK[:, :, -1, 0], v_BSHK[:, :, -1, 0]
     if key is None:
-        bit_BT = _hard(decides_BS, says_BS, from_BT, positions_BT)
+        bit_BT = _hard(stop_logit_BS, bit_logit_BS, from_BT, positions_BT)
     else:
-        noise_2BS = noise * jax.random.normal(key, (2, *decides_BS.shape), decides_BS.dtype)
-        place_11S = jnp.arange(decides_BS.shape[1], dtype=jnp.int32)[None, None]
+        noise_2BS = noise * jax.random.normal(key, (2, *stop_logit_BS.shape), stop_logit_BS.dtype)
+        place_11S = jnp.arange(stop_logit_BS.shape[1], dtype=jnp.int32)[None, None]
         seen_BTS = (from_BT[:, :, None] <= place_11S) & (place_11S <= positions_BT[:, :, None])
-        share_BTS = geometric((decides_BS + noise_2BS[0])[:, None], seen_BTS)
-        bit_BT = jnp.einsum("BTS,BS->BT", share_BTS, jnp.tanh((says_BS + noise_2BS[1]) / 2))
+        share_BTS = geometric((stop_logit_BS + noise_2BS[0])[:, None], seen_BTS)
+        bit_BT = jnp.einsum("BTS,BS->BT", share_BTS, jnp.tanh((bit_logit_BS + noise_2BS[1]) / 2))
     return y_BTHK.at[:, :, -1].set(0.0).at[:, :, -1, 0].set(bit_BT.astype(y_BTHK.dtype))
 
 
 def geometric(scores_B1S: jax.Array, seen_BTS: jax.Array) -> jax.Array:
     """Return geometric attention weights: each key takes the share sigmoid(score) of what the keys before it left."""
-    kept_BTS = jnp.where(seen_BTS, jax.nn.log_sigmoid(-scores_B1S), 0.0)
-    left_BTS = jnp.cumsum(jnp.pad(kept_BTS[..., :-1], ((0, 0), (0, 0), (1, 0))), axis=-1)
+    log_rest_BTS = jnp.where(seen_BTS, jax.nn.log_sigmoid(-scores_B1S), 0.0)
+    left_BTS = jnp.cumsum(jnp.pad(log_rest_BTS[..., :-1], ((0, 0), (0, 0), (1, 0))), axis=-1)
     return jnp.where(seen_BTS, jnp.exp(left_BTS + jax.nn.log_sigmoid(scores_B1S)), 0.0)
 
 
-def _hard(decides_BS: jax.Array, says_BS: jax.Array, from_BT: jax.Array, positions_BT: jax.Array) -> jax.Array:
+def _hard(stop_logit_BS: jax.Array, bit_logit_BS: jax.Array, from_BT: jax.Array, positions_BT: jax.Array) -> jax.Array:
     """Return the bit of the first key that decides from a position on, 0 if there is none: (B, T), in time O(S + T).
 
-    next_s = s if decides_s > 0 else next_{s+1}        first_t = next_{from_t}
+    next_s = s if stop_logit_s > 0 else next_{s+1}        first_t = next_{from_t}
     """
-    S = decides_BS.shape[1]
-    at_BS = jnp.where(decides_BS > 0, jnp.arange(S, dtype=jnp.int32)[None], NEVER)
+    S = stop_logit_BS.shape[1]
+    at_BS = jnp.where(stop_logit_BS > 0, jnp.arange(S, dtype=jnp.int32)[None], NEVER)
     if from_BT.shape[1] == 1:  # in generation a minimum is enough, and takes less than half the time
         first_BT = jnp.where(at_BS >= from_BT, at_BS, NEVER).min(1, keepdims=True)
     else:
         next_BS = jax.lax.cummin(at_BS, axis=1, reverse=True)
         first_BT = jnp.take_along_axis(next_BS, jnp.clip(from_BT, 0, S - 1), axis=1)
-    says_BT = jnp.take_along_axis(says_BS, jnp.clip(first_BT, 0, S - 1), axis=1)
-    met_BT = (from_BT <= first_BT) & (first_BT <= positions_BT)
-    return jnp.where(met_BT, jnp.where(says_BT > 0, 1.0, -1.0), 0.0)
+    bit_logit_BT = jnp.take_along_axis(bit_logit_BS, jnp.clip(first_BT, 0, S - 1), axis=1)
+    within_BT = (from_BT <= first_BT) & (first_BT <= positions_BT)
+    return jnp.where(within_BT, jnp.where(bit_logit_BT > 0, 1.0, -1.0), 0.0)

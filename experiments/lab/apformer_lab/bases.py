@@ -44,10 +44,10 @@ class Config:
 def check(settings: Settings) -> int:
     """Return the number of tokens of the longest row. Raises UserError (exit USAGE) that names the flag and remedy."""
     cfg = settings.data
-    for flag, values, known in (("bases", cfg.bases, range(2, 17)), ("rules", cfg.rules, MARKS)):
-        said = f"--{flag} {' '.join(map(str, values))} does not fit: give each once, at least one"
-        if not values or len({*values}) < len(values) or {*values} - {*known}:
-            raise UserError(f"{said}, of {', '.join(map(str, known))}", USAGE)
+    for flag, values, choices in (("bases", cfg.bases, range(2, 17)), ("rules", cfg.rules, MARKS)):
+        fault = f"--{flag} {' '.join(map(str, values))} does not fit: give each once, at least one"
+        if not values or len({*values}) < len(values) or {*values} - {*choices}:
+            raise UserError(f"{fault}, of {', '.join(map(str, choices))}", USAGE)
     return training.check(settings)
 
 

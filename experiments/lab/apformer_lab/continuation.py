@@ -56,7 +56,7 @@ def _fitting(form: Format, pair: int, last: list[list[int]], terms: int) -> int:
     if form.wraps:
         return terms
     for number in range(terms):
-        term, fits = rows.after(form, pair, *last)
+        term, fits = rows.next_term(form, pair, *last)
         if not fits:
             return number
         last = [last[1], term]
@@ -92,7 +92,7 @@ def read(line: str, form: Format, name: str) -> tuple[int, list[list[int]]]:
         refuse(f"has {len(words)} term{'s' * (len(words) > 1)}; give two{' or more' * (not form.more)}")
     terms = [[form.characters.index(c) for c in (word if form.lowest_first else word[::-1])] for word in words]
     for number in range(2, len(terms)):
-        right, fits = rows.after(form, pair, terms[number - 2], terms[number - 1])
+        right, fits = rows.next_term(form, pair, terms[number - 2], terms[number - 1])
         if right != terms[number] or not fits:
             refuse(f"term {number + 1} does not follow by {form.pairs()[pair][0]} in base {base}; correct it")
     return pair, terms

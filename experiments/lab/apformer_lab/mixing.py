@@ -51,7 +51,7 @@ class Config:
         config.check(self)
 
     @property
-    def scored(self) -> model.Config:
+    def dot_config(self) -> model.Config:
         """The Config of the same model in `apformer.model`, for queries and keys of 0."""
         return model.Config(**vars(self) | {"similarity": "dot"})
 
@@ -72,7 +72,7 @@ def wants_key(cfg: Config) -> bool:
 
 def init(key: jax.Array, cfg: Config) -> dict:
     """Return the parameters of `model.init` without queries and keys; the values start as its queries."""
-    params = model.init(key, cfg.scored)
+    params = model.init(key, cfg.dot_config)
     attention = params["blocks"]["attention"]
     attention["value"] = attention.pop("query")
     del attention["key"]
@@ -112,7 +112,7 @@ def apply(
     place_T = jnp.arange(tokens_BT.shape[1], dtype=jnp.int32)
     back_TS = place_T[:, None] - place_T[None]
     seen_TS, near_TS = (back_TS >= 0) & (back_TS < cfg.window), jnp.clip(back_TS, 0, cfg.window - 1)
-    x_BTD, weights = embed(params, tokens_BT, place_T[None], cfg.scored), []
+    x_BTD, weights = embed(params, tokens_BT, place_T[None], cfg.dot_config), []
     for layer in unstack(params)["blocks"]:
         table_HO, W_DHK = layer["attention"]["relative"]["table"], layer["attention"]["value"]
         scores_HTS = table_HO.astype(at_least_float32(x_BTD.dtype))[:, near_TS]
@@ -120,17 +120,17 @@ def apply(
         x_BTD = x_BTD + join(jnp.einsum("HTS,BSHK->BTHK", weights_1HTS[0], project(x_BTD, W_DHK)))
         x_BTD = x_BTD + FeedForward(cfg.d_ff or 4 * cfg.d_model).apply({"params": layer["feedforward"]}, x_BTD)
         weights.append(jnp.broadcast_to(weights_1HTS, (len(x_BTD), *weights_1HTS.shape[1:])))
-    logits_BTV = read_out(params, x_BTD, cfg.scored)
+    logits_BTV = read_out(params, x_BTD, cfg.dot_config)
     return (logits_BTV, {"attention": jnp.stack(weights)}) if capture else logits_BTV
 
 
 def init_cache(cfg: Config, batch_size: int, length: int, dtype: Any = jnp.float32) -> dict:
     """Return an empty cache for rows of up to `length` tokens, see `model.init_cache`."""
-    return model.init_cache(cfg.scored, batch_size, length, dtype)
+    return model.init_cache(cfg.dot_config, batch_size, length, dtype)
 
 
 def extend(
     params: dict, tokens_BT: jax.Array, cache: dict, cfg: Config, *, lengths_B: jax.Array | None = None
 ) -> tuple[jax.Array, dict]:
     """Return (logits_BTV, cache) of new tokens after those in the cache, see `model.extend`."""
-    return model.extend(unstack(params), tokens_BT, cache, cfg.scored, lengths_B=lengths_B)
+    return model.extend(unstack(params), tokens_BT, cache, cfg.dot_config, lengths_B=lengths_B)

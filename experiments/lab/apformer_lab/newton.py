@@ -122,7 +122,7 @@ def train_step(settings: Settings, loss_fn: Callable, step: Step, nats_fn: Nats,
     return lambda state, batch: jax.lax.cond(state.step < begins, usual, last, state, batch)
 
 
-def joined(sample: Callable, count: int) -> Callable:
+def sample_many(sample: Callable, count: int) -> Callable:
     """Return a function of a key that draws `count` batches with `sample`, and concatenates their rows."""
 
     def sample_all(key: jax.Array) -> Any:
@@ -148,7 +148,7 @@ def make_train_step(nats_fn: Nats, loss_fn: Callable, characters: int) -> Step:
             return nats_fn(unflatten(flat_P), batch)
 
         nats_BT, pull, weights_BT = jax.vjp(nats, flat_P, has_aux=True)
-        weights_BT = _counted(nats_BT, weights_BT, characters)
+        weights_BT = _scale_weights(nats_BT, weights_BT, characters)
         cost_BT = _costs(nats_BT, weights_BT)
         _, chosen_N = jax.lax.top_k(cost_BT.ravel(), min(characters, cost_BT.size))
         row_N, column_N = jnp.unravel_index(chosen_N, cost_BT.shape)
@@ -175,18 +175,18 @@ def make_train_step(nats_fn: Nats, loss_fn: Callable, characters: int) -> Step:
 
         tries = len(DAMPINGS)
         j = jax.lax.while_loop(lambda j: (j < tries) & worse(jnp.minimum(j, tries - 1)), lambda j: j + 1, jnp.int32(0))
-        taken_P = jnp.where(j < tries, steps_JP[order_J[jnp.minimum(j, tries - 1)]], 0.0)
-        params = unflatten(flat_P + taken_P)
+        best_P = jnp.where(j < tries, steps_JP[order_J[jnp.minimum(j, tries - 1)]], 0.0)
+        params = unflatten(flat_P + best_P)
         _, metrics = loss_fn(params, batch, None)
         return state._replace(step=state.step + 1, params=params), metrics
 
     return newton_step
 
 
-def _counted(nats_BT: jax.Array, weights_BT: jax.Array, characters: int) -> jax.Array:
+def _scale_weights(nats_BT: jax.Array, weights_BT: jax.Array, characters: int) -> jax.Array:
     """Return the weights, scaled to a sum of 1; 0 for rows after the first `characters` costly characters."""
-    dear_B = ((nats_BT > NEGLIGIBLE) & (weights_BT > 0)).sum(1)
-    weights_BT = jnp.where((jnp.cumsum(dear_B) <= characters)[:, None], weights_BT, 0.0)
+    costly_B = ((nats_BT > NEGLIGIBLE) & (weights_BT > 0)).sum(1)
+    weights_BT = jnp.where((jnp.cumsum(costly_B) <= characters)[:, None], weights_BT, 0.0)
     return weights_BT / jnp.maximum(weights_BT.sum(), jnp.finfo(weights_BT.dtype).tiny)
 
 

@@ -18,28 +18,28 @@ def page(settings: Settings, rows_: Any, params: Any, evaluation: dict | None, p
     bases = f"base{'s' * (len(form.bases) > 1)} {', '.join(map(str, form.bases))}"
     width = f"any width, trained on up to {form.digits} digits" if form.widths else f"{form.digits} digits"
     order = "least significant digit first" if form.lowest_first else "most significant digit first"
-    does = f"continues rows by {', '.join(form.names)} in {bases}, of terms of {width}, {order}"
-    ask = f"Type two terms, such as {form.sample()}."
-    prompt = sections.text(ask)
+    description = f"continues rows by {', '.join(form.names)} in {bases}, of terms of {width}, {order}"
+    request = f"Type two terms, such as {form.sample()}."
+    prompt = sections.text(request)
     if not (form.widths or form.lowest_first):
-        named = [str(number) for number in range(1, len(form.names) + 1)] if form.headings else [""]
+        rule_names = [str(number) for number in range(1, len(form.names) + 1)] if form.headings else [""]
         rules = [
             sections.rule(a, b, constant=c, modulus=10**form.digits, name=name)
-            for name, (a, b, c) in zip(named, form.numbers, strict=True)
+            for name, (a, b, c) in zip(rule_names, form.numbers, strict=True)
         ]
-        prompt = sections.terms(ask, form.digits, rules)
+        prompt = sections.terms(request, form.digits, rules)
     digits = max(form.bases)
-    shown = {
+    content = {
         "vocabulary": [*form.characters],
-        "task": sections.task(does, prompt, judges="terms", certifies=True, digits=digits),
+        "task": sections.task(description, prompt, judges="terms", certifies=True, digits=digits),
         "facts": page_data.exact_facts(evaluation, "of held-out terms") if evaluation else [],
         "right": page_data.right(_bars(evaluation) if evaluation else None),
         "wrong": _wrong(evaluation),
     }
-    return shown if params is None else shown | _ask(settings, rows_, params)
+    return content if params is None else content | _model_parts(settings, rows_, params)
 
 
-def _ask(settings: Settings, rows_: Any, params: Any) -> dict:
+def _model_parts(settings: Settings, rows_: Any, params: Any) -> dict:
     form, batch = settings.data.form, sections.some_rows(training.validation(settings, rows_))
     loss_fn = training.make_loss(sections.in_float32(settings))
     given_B = (batch.weights_BT > 0).argmax(1)
@@ -67,6 +67,6 @@ def _bars(found: dict) -> list[dict]:
 
 def _wrong(found: dict | None) -> dict:
     cells = lambda wrong: [sections.cell(wrong[name].strip(), code=True) for name in ("given", "expected", "predicted")]  # noqa: E731
-    listed = found and [[f"{wrong['digits']}, {wrong['rows']}", *cells(wrong)] for wrong in found["errors"]]
+    table_rows = found and [[f"{wrong['digits']}, {wrong['rows']}", *cells(wrong)] for wrong in found["errors"]]
     head = ["digits, rows", "given", "right", "the model"]
-    return sections.listing("Wrong terms", "Free-running, a few of each width.", head, listed)
+    return sections.listing("Wrong terms", "Free-running, a few of each width.", head, table_rows)

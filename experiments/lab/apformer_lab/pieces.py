@@ -19,7 +19,7 @@ PIECE = 1024  # tokens
 
 
 def proceed(
-    model: Any, prompts: Sequence, count: int, slots: int, tell: Callable[[int], Any] = lambda tokens: None
+    model: Any, prompts: Sequence, count: int, slots: int, progress: Callable[[int], Any] = lambda tokens: None
 ) -> np.ndarray:
     """Return the next `count` tokens of each row, int32 (B, count).
 
@@ -28,7 +28,7 @@ def proceed(
         prompts: Rows of tokens.
         count: Number of tokens to write.
         slots: Slots of the cache, at least as many as a row has tokens, 16, or as the farthest key and a piece need.
-        tell: Called with the number of tokens of each row that were read or written since the last call.
+        progress: Called with the number of tokens of each row that were read or written since the last call.
     """
     prompt_BT, lengths_B = generate.pad_prompts(prompts)
     B, T = prompt_BT.shape
@@ -37,14 +37,14 @@ def proceed(
     for start in range(0, T, size):
         new_B = np.clip(lengths_B - start, 0, size)
         next_B, cache = _read(prompt_BT[:, start : start + size], new_B, next_B, cache, model)
-        tell(int(new_B.max()))
-    written, steps = [np.asarray(next_B)[:, None]], power_of_two(min(count, PIECE))
+        progress(int(new_B.max()))
+    parts, steps = [np.asarray(next_B)[:, None]], power_of_two(min(count, PIECE))
     state = next_B, cache
-    while (done := 1 + steps * (len(written) - 1)) < count:
+    while (done := 1 + steps * (len(parts) - 1)) < count:
         state, tokens_BN = _write(state, steps, model)
-        written.append(np.asarray(tokens_BN))
-        tell(min(steps, count - done))
-    return np.concatenate(written, axis=1)[:, :count]
+        parts.append(np.asarray(tokens_BN))
+        progress(min(steps, count - done))
+    return np.concatenate(parts, axis=1)[:, :count]
 
 
 def power_of_two(number: int) -> int:

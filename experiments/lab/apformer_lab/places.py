@@ -36,21 +36,21 @@ def periods(tokens_BT: jax.Array, positions_BT: jax.Array, period_B: jax.Array, 
 def reads(cfg: Any, layer: int, positions_BT: jax.Array, period_BT: jax.Array) -> Read:
     """Return the positions that each token reads in a layer, counted from 0."""
     own_BT, P_BT = jnp.zeros_like(period_BT), period_BT
-    known = lambda more, least=1: jnp.where(P_BT >= least, P_BT + more, -1)  # noqa: E731
+    offset_if_known = lambda more, least=1: jnp.where(P_BT >= least, P_BT + more, -1)  # noqa: E731
     if cfg.pattern == "fixed_offsets":
         back = [own_BT + offset for offset in cfg.offsets]
     elif cfg.pattern == "columns":
-        back = ([own_BT, known(0), known(1)], [own_BT, known(-1, 2)])[layer]
+        back = ([own_BT, offset_if_known(0), offset_if_known(1)], [own_BT, offset_if_known(-1, 2)])[layer]
     else:
-        back = ([own_BT, known(0)], [own_BT, own_BT + 1], [jnp.maximum(P_BT - 2, 0)])[layer]
+        back = ([own_BT, offset_if_known(0)], [own_BT, own_BT + 1], [jnp.maximum(P_BT - 2, 0)])[layer]
     place_BTO = positions_BT[:, :, None] - jnp.stack(back, axis=-1)
     own_BTO = place_BTO == positions_BT[:, :, None]
     there_BTO = own_BTO | (place_BTO >= (cfg.heading or 0)) & (place_BTO < positions_BT[:, :, None])
     if cfg.heading and (layer == 0 or cfg.pattern != "columns"):
-        name_11O = jnp.arange(cfg.heading, dtype=jnp.int32)[None, None]
-        named_BTO = jnp.broadcast_to(name_11O, (*positions_BT.shape, cfg.heading))
-        place_BTO = jnp.concatenate([place_BTO, named_BTO], axis=-1)
-        there_BTO = jnp.concatenate([there_BTO, named_BTO < positions_BT[:, :, None]], axis=-1)
+        heading_11O = jnp.arange(cfg.heading, dtype=jnp.int32)[None, None]
+        heading_BTO = jnp.broadcast_to(heading_11O, (*positions_BT.shape, cfg.heading))
+        place_BTO = jnp.concatenate([place_BTO, heading_BTO], axis=-1)
+        there_BTO = jnp.concatenate([there_BTO, heading_BTO < positions_BT[:, :, None]], axis=-1)
     return Read(jnp.maximum(jnp.where(there_BTO, place_BTO, 0), 0), there_BTO)
 
 

@@ -55,8 +55,8 @@ def check(settings: Settings) -> int:
         try:
             numbers = contexts.numbers(rule)
         except ValueError:
-            known = ", ".join(rows.RULES)
-            raise UserError(f"--rules {rule} is no rule: give {known}, or numbers such as 1,1,0", USAGE) from None
+            names = ", ".join(rows.RULES)
+            raise UserError(f"--rules {rule} is no rule: give {names}, or numbers such as 1,1,0", USAGE) from None
         if max(map(abs, numbers)) > contexts.LARGEST:
             fits = f"give numbers from -{contexts.LARGEST} to {contexts.LARGEST}"
             raise UserError(f"--rules {rule} is out of range: {fits}", USAGE)

@@ -136,7 +136,7 @@ def draw(
     base_B = jnp.asarray(form.bases, jnp.int32)[pair_B % len(form.bases)]
     given_B2C = jax.random.randint(keys[0], (B, 2, places), 0, base_B[:, None, None])
     if kind == "runs":
-        open_B2C = _opened(keys[3:6], given_B2C, _rule(form, pair_B), base_B)
+        open_B2C = _draw_open(keys[3:6], given_B2C, _rule(form, pair_B), base_B)
         length_B = jax.random.randint(keys[6], (B,), 1, width_B + 1)
         start_B = jax.random.randint(keys[7], (B,), 0, width_B - length_B + 1)
         place_1C = jnp.arange(places, dtype=jnp.int32)[None]
@@ -150,20 +150,20 @@ def _rule(form: Format, pair_B: jax.Array) -> jax.Array:
     return jnp.asarray(form.numbers, jnp.int32)[pair_B // len(form.bases)].T
 
 
-def _opened(keys: jax.Array, given_B2C: jax.Array, rule_3B: jax.Array, base_B: jax.Array) -> jax.Array:
+def _draw_open(keys: jax.Array, given_B2C: jax.Array, rule_3B: jax.Array, base_B: jax.Array) -> jax.Array:
     """Return digits (y, x) with only open places, where the rule has such: (B, 2, C)."""
     (y_BC, x_BC), (a_B1, b_B1, _), base_B1 = given_B2C.swapaxes(0, 1), rule_3B[:, :, None], base_B[:, None]
     often_B1 = jax.random.uniform(keys[0], (len(x_BC), 1))
     changes_BC = (jax.random.uniform(keys[1], x_BC.shape) < often_B1).astype(jnp.int32)
-    asks_BC = jnp.cumsum(changes_BC[:, ::-1], axis=1)[:, ::-1] % 2  # b, from the highest place down
-    high_BC = jnp.roll(asks_BC, -1, axis=1) ^ jax.random.bernoulli(keys[2], ANSWERS, x_BC.shape).astype(jnp.int32)
-    least_BC = high_BC * ((base_B1 - asks_BC + 1) // 2)  # least x for which y is a digit
-    below_BC = jnp.where(high_BC > 0, base_B1, (base_B1 - 1 - asks_BC) // 2 + 1)
+    b_BC = jnp.cumsum(changes_BC[:, ::-1], axis=1)[:, ::-1] % 2  # b, from the highest place down
+    a_BC = jnp.roll(b_BC, -1, axis=1) ^ jax.random.bernoulli(keys[2], ANSWERS, x_BC.shape).astype(jnp.int32)
+    least_BC = a_BC * ((base_B1 - b_BC + 1) // 2)  # least x for which y is a digit
+    below_BC = jnp.where(a_BC > 0, base_B1, (base_B1 - 1 - b_BC) // 2 + 1)
     of_progression_BC = least_BC + x_BC % jnp.maximum(below_BC - least_BC, 1)
     x_BC = jnp.where(b_B1 == 0, (base_B1 - 1) // 2, jnp.where(b_B1 < 0, of_progression_BC, x_BC))
-    open_BC = jnp.where(b_B1 < 0, 2 * x_BC - high_BC * base_B1 + asks_BC, base_B1 - 1 - x_BC)
-    known_BC = (open_BC >= 0) & (open_BC < base_B1) & (b_B1 != 0) & ((b_B1 > 0) == (a_B1 == 1))
-    return jnp.stack([jnp.where(known_BC, open_BC, y_BC), x_BC], axis=1)
+    open_BC = jnp.where(b_B1 < 0, 2 * x_BC - a_BC * base_B1 + b_BC, base_B1 - 1 - x_BC)
+    valid_BC = (open_BC >= 0) & (open_BC < base_B1) & (b_B1 != 0) & ((b_B1 > 0) == (a_B1 == 1))
+    return jnp.stack([jnp.where(valid_BC, open_BC, y_BC), x_BC], axis=1)
 
 
 def follow(
@@ -240,8 +240,8 @@ def encode(rows: Rows, form: Format) -> Batch:
         headings = jnp.asarray([(*heading, form.space) for heading in form.headings], jnp.int32)
         tokens_BT = tokens_BT.at[:, : form.head].set(headings[pair_B])
     term_BT = jnp.minimum(term_BT + space_BT.astype(jnp.int32), N - 1)
-    asked_BT = inside_BT & (at_1T >= form.given(width_B[:, None]) - form.head)
-    counts_BT = asked_BT & jnp.take_along_axis(fits_BN, term_BT, axis=1)
+    predicted_BT = inside_BT & (at_1T >= form.given(width_B[:, None]) - form.head)
+    counts_BT = predicted_BT & jnp.take_along_axis(fits_BN, term_BT, axis=1)
     return Batch(tokens_BT, counts_BT.astype(jnp.float32), term_BT)
 
 
@@ -251,13 +251,13 @@ def held_out(
     """Return up to `count` rows of one width for each rule and base, with terms that all fit, as numpy arrays."""
     pairs, factor = len(form.pairs()), 20 if form.split else 1 if form.wraps else 4
     pair_B = jnp.tile(jnp.arange(pairs, dtype=jnp.int32), factor * count)
-    kept = []
+    batches = []
     for attempt in range(ATTEMPTS):
         width_B, row_key = jnp.full(len(pair_B), width, jnp.int32), jax.random.fold_in(key, attempt)
-        rows = _drawn(row_key, form, width_B, width, terms, kind, pair_B, split)
+        rows = _draw_of_split(row_key, form, width_B, width, terms, kind, pair_B, split)
         fits_B = np.asarray(rows.fits_BN[:, -1])
-        kept.append(jax.tree.map(lambda leaf, fits_B=fits_B: np.asarray(leaf)[fits_B], rows))
-        found = jax.tree.map(lambda *leaves: np.concatenate(leaves), *kept)
+        batches.append(jax.tree.map(lambda leaf, fits_B=fits_B: np.asarray(leaf)[fits_B], rows))
+        found = jax.tree.map(lambda *leaves: np.concatenate(leaves), *batches)
         of_pair = [np.flatnonzero(found.pair_B == pair)[:count] for pair in range(pairs)]
         if min(map(len, of_pair)) == count:
             break
@@ -266,13 +266,13 @@ def held_out(
 
 
 @partial(jax.jit, static_argnums=(1, 3, 4, 5, 7))
-def _drawn(
+def _draw_of_split(
     key: jax.Array, form: Format, width_B: jax.Array, places: int, terms: int, kind: str, pair_B: jax.Array, split: str
 ) -> Rows:
     return of_split(draw(key, form, width_B, places, terms, kind, pair_B), form, split)
 
 
-def after(form: Format, pair: int, y: list[int], x: list[int]) -> tuple[list[int], bool]:
+def next_term(form: Format, pair: int, y: list[int], x: list[int]) -> tuple[list[int], bool]:
     """Return the digits of the term after y and x, least significant first, and whether it fits."""
     (a, b, carry), base, z = form.numbers[pair // len(form.bases)], form.bases[pair % len(form.bases)], []
     more = [0] * form.more
@@ -282,7 +282,7 @@ def after(form: Format, pair: int, y: list[int], x: list[int]) -> tuple[list[int
     return z, form.wraps or carry == 0
 
 
-def written(form: Format, pair: int, terms: list[list[int]]) -> str:
+def row_text(form: Format, pair: int, terms: list[list[int]]) -> str:
     """Return the text of a row of terms, each a list of digits, least significant first."""
     head = [form.text(form.headings[pair])] if form.headings else []
     orders = [term if form.lowest_first else term[::-1] for term in terms]
@@ -294,5 +294,5 @@ def sample_text(form: Format, terms: int, width: int, pair: int = 0, numbers: tu
     base = form.bases[pair % len(form.bases)]
     row = [[number // base**place % base for place in range(width)] for number in numbers]
     while len(row) < terms:
-        row.append(after(form, pair, *row[-2:])[0])
-    return written(form, pair, row)
+        row.append(next_term(form, pair, *row[-2:])[0])
+    return row_text(form, pair, row)

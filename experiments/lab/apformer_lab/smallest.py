@@ -75,7 +75,7 @@ def check(settings: Settings) -> int:
 def train_step(settings: Settings, loss_fn: Callable, step: newton.Step) -> newton.Step:
     """Return the train step, with Gauss-Newton steps in the last `newton_steps` steps."""
     count, nats_fn = settings.options.newton_batches, newton.make_nats(settings)
-    draw = newton.joined(partial(sample, settings=settings), count) if count else lambda key: every_row(settings)
+    draw = newton.sample_many(partial(sample, settings=settings), count) if count else lambda key: every_row(settings)
     return newton.train_step(settings, loss_fn, step, lambda params, step: nats_fn(params, step.rows), draw)
 
 
@@ -102,8 +102,8 @@ def _training_rows(cfg: Config, terms: int) -> generator.Progressions:
     before_K = np.cumsum(count_K) - count_K
     first_B = np.arange(count_K.sum(), dtype=np.int32) - np.repeat(before_K, count_K).astype(np.int32)
     first_B = first_B + np.maximum(0, -2 * difference_B)
-    trained_B = np.flatnonzero(generator.split_of(difference_B, first_B) == 0)
-    order_B = np.random.default_rng(0).permutation(trained_B)
+    training_B = np.flatnonzero(generator.split_of(difference_B, first_B) == 0)
+    order_B = np.random.default_rng(0).permutation(training_B)
     first_B, difference_B = first_B[order_B], difference_B[order_B]
     terms_B = np.minimum(generator.fitting(first_B, difference_B, cfg.digits), terms).astype(np.int32)
     return generator.Progressions(first_B, difference_B, terms_B)

@@ -80,9 +80,9 @@ class Config:
 
     def __post_init__(self) -> None:
         config.check(self)
-        seen, layers = self.offsets, LAYERS.get(self.pattern, self.n_layers)
-        if seen[:1] != (0,) or min(seen) < 0 or max(seen) >= 2**31 or len({*seen}) < len(seen):
-            raise ValueError(f"offsets {seen} are not 0 and then other whole numbers above it, each given once")
+        offsets, layers = self.offsets, LAYERS.get(self.pattern, self.n_layers)
+        if offsets[:1] != (0,) or min(offsets) < 0 or max(offsets) >= 2**31 or len({*offsets}) < len(offsets):
+            raise ValueError(f"offsets {offsets} are not 0 and then other whole numbers above it, each given once")
         if self.n_layers != layers:
             raise ValueError(f"n_layers {self.n_layers} is not {layers}, for which pattern {self.pattern} has places")
         if self.pattern == "ahead" and (self.n_heads < 2 or self.heading or self.attention_sink):
@@ -176,14 +176,14 @@ def extend(
     step_1T, rows_B1 = jnp.arange(T, dtype=jnp.int32)[None], jnp.arange(B)[:, None]
     real_BT = step_1T < (jnp.full(B, T) if lengths_B is None else lengths_B)[:, None]
     positions_BT = cache["length"][:, None] + step_1T
-    written_BT = jnp.where(real_BT, positions_BT, slots)  # padding has no slot, and is dropped
+    slot_BT = jnp.where(real_BT, positions_BT, slots)  # padding has no slot, and is dropped
     tokens_BT = jnp.where(real_BT, tokens_BT, 0)
     period_BT = periods(jnp.where(real_BT, tokens_BT, -1), positions_BT, cache["period"], cfg)
     layers = [dict(layer) for layer in cache["layers"]]
 
     def store(layer: dict, *new: jax.Array) -> list[jax.Array]:
         for (name, x_BSHK), x_BTHK in zip(layer.items(), new, strict=True):
-            layer[name] = x_BSHK.at[rows_B1, written_BT].set(x_BTHK, mode="drop")
+            layer[name] = x_BSHK.at[rows_B1, slot_BT].set(x_BTHK, mode="drop")
         return [*layer.values()]
 
     stores = [partial(store, layer) for layer in layers]
@@ -206,7 +206,7 @@ def _logits(
     stores: For each layer, a function of the new keys and values, or values alone, that returns those of whole rows.
     """
     embedding = {"params": params["embedding"]}
-    x_BTD, seen = Embedding(cfg.vocab_size, cfg.d_model).apply(embedding, tokens_BT), []
+    x_BTD, layer_weights = Embedding(cfg.vocab_size, cfg.d_model).apply(embedding, tokens_BT), []
     for number, (layer, store) in enumerate(zip(unstack(params)["blocks"], stores, strict=True)):
         read, look = reads(cfg, number, positions_BT, period_BT), None
         if cfg.pattern == "ahead" and number == cfg.n_layers - 1:
@@ -214,11 +214,11 @@ def _logits(
             how = {"positions_BT": positions_BT, "key": key, "noise": cfg.score_noise}
             look = partial(ahead.look, from_BT=from_BT, **how)
         x_BTD, weights_BHTO = Block(cfg).apply({"params": layer}, x_BTD, read, store, look)
-        seen.append((read, weights_BHTO))
+        layer_weights.append((read, weights_BHTO))
     if cfg.final_norm:
         x_BTD = LayerNorm(cfg.norm_epsilon).apply({"params": params["final_norm"]}, x_BTD)
     table_VD = params["embedding"]["table"] if cfg.tie_embeddings else None
-    return Head(cfg.vocab_size).apply({"params": params["head"]}, x_BTD, table_VD), seen
+    return Head(cfg.vocab_size).apply({"params": params["head"]}, x_BTD, table_VD), layer_weights
 
 
 class Block(nn.Module):
@@ -271,12 +271,12 @@ class Attention(nn.Module):
         cfg, D, H = self.cfg, self.cfg.d_model, self.cfg.n_heads
         K, glorot = D // H, nn.initializers.xavier_uniform
         heads = lambda name: project(x_BTD, self.param(name, glorot(0, (1, 2)), (D, H, K)))  # noqa: E731
-        scored = cfg.similarity != "none"
-        new = [heads(name) for name in (("query", "key", "value") if scored else ("value",))]
+        has_scores = cfg.similarity != "none"
+        new = [heads(name) for name in (("query", "key", "value") if has_scores else ("value",))]
         bias_HO = Bias(cfg, name=cfg.pattern)()[:, : read.slot_BTO.shape[-1]]
-        *k_BSHK, v_BSHK = store(*new[scored:])
+        *k_BSHK, v_BSHK = store(*new[has_scores:])
         scores_BHTO = bias_HO.astype(at_least_float32(x_BTD.dtype))[None, :, None]
-        if scored:
+        if has_scores:
             by_key_BHTO = jnp.einsum("BTHK,BTOHK->BHTO", new[0], pick(k_BSHK[0], read))
             scores_BHTO = scores_BHTO + (by_key_BHTO * jnp.asarray(K**-0.5, x_BTD.dtype)).astype(scores_BHTO.dtype)
         sink_H = self.param("sink", nn.initializers.zeros, (H,)) if cfg.attention_sink else None

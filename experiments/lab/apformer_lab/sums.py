@@ -45,7 +45,7 @@ def check(settings: Settings) -> int:
 
 def train_step(settings: Settings, loss_fn: Callable, step: newton.Step) -> newton.Step:
     """Return the train step, with Gauss-Newton steps in the last `newton_steps` steps."""
-    draw = newton.joined(partial(sample, settings=settings), settings.options.newton_batches)
+    draw = newton.sample_many(partial(sample, settings=settings), settings.options.newton_batches)
     return newton.train_step(settings, loss_fn, step, newton.make_nats(settings), draw)
 
 

@@ -44,8 +44,8 @@ def widths(form: Format) -> list[int]:
 
 def kinds(form: Format) -> tuple[str, ...]:
     """Return the kinds of rows of a format: only the first three of RULES have runs of open places."""
-    known = all(numbers in list(rows.RULES.values())[:3] for numbers in form.numbers)
-    return rows.KINDS if known else rows.KINDS[:1]
+    have_runs = all(numbers in list(rows.RULES.values())[:3] for numbers in form.numbers)
+    return rows.KINDS if have_runs else rows.KINDS[:1]
 
 
 def check(settings: Settings) -> int:
@@ -71,17 +71,17 @@ def crop(settings: Settings) -> int:
 def sample(key: jax.Array, settings: Settings, train_rows: Any = None) -> Batch:
     """Return the batch of a training step, with the candidates for mined rows last. Pure; settings are static."""
     mined, form = mined_rows(settings), settings.data.form
-    drawn, candidates = settings.training.batch_size - mined, settings.options.mined_per_hard * mined
+    ordinary, candidates = settings.training.batch_size - mined, settings.options.mined_per_hard * mined
     if not form.widths:
-        return drawn_rows(key, settings, drawn + candidates)
+        return draw_rows(key, settings, ordinary + candidates)
     keys = jax.random.split(key)
-    return joined(
-        drawn_rows(keys[0], settings, drawn - drawn // 2),
-        drawn_rows(keys[1], settings, drawn // 2 + candidates, "runs"),
+    return concatenate(
+        draw_rows(keys[0], settings, ordinary - ordinary // 2),
+        draw_rows(keys[1], settings, ordinary // 2 + candidates, "runs"),
     )
 
 
-def drawn_rows(key: jax.Array, settings: Settings, size: int, kind: str = "random") -> Batch:
+def draw_rows(key: jax.Array, settings: Settings, size: int, kind: str = "random") -> Batch:
     """Draw training rows of one kind."""
     form, width_B = settings.data.form, jnp.full(size, settings.data.form.digits, jnp.int32)
     if form.widths:
@@ -91,7 +91,7 @@ def drawn_rows(key: jax.Array, settings: Settings, size: int, kind: str = "rando
     return rows.encode(rows.of_split(found, form, "train"), form)
 
 
-def joined(*batches: Batch) -> Batch:
+def concatenate(*batches: Batch) -> Batch:
     """Concatenate the rows of several batches."""
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *batches)
 
@@ -102,10 +102,10 @@ def validation(settings: Settings, rows_: Any) -> Batch:
     each = VALIDATION_ROWS // len(kinds(form))
     if not form.split:
         keys = jax.random.split(key)
-        return joined(*(drawn_rows(k, settings, each, kind) for k, kind in zip(keys, kinds(form), strict=False)))
+        return concatenate(*(draw_rows(k, settings, each, kind) for k, kind in zip(keys, kinds(form), strict=False)))
     each = max(1, each // len(form.pairs()))
     found = (rows.held_out(key, form, form.digits, each, terms, kind, "validation") for kind in kinds(form))
-    return joined(*(rows.encode(some, form) for some in found))
+    return concatenate(*(rows.encode(some, form) for some in found))
 
 
 def make_loss(settings: Settings) -> Any:
@@ -115,14 +115,14 @@ def make_loss(settings: Settings) -> Any:
 
     def loss_fn(params: Any, batch: Batch, key: jax.Array | None) -> tuple[jax.Array, dict]:
         params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
-        drawn = len(batch.tokens_BT)
+        ordinary = len(batch.tokens_BT)
         if key is not None and mined:
-            drawn = run.batch_size - mined
-            kept_B = hardest(batch, drawn, mined, partial(apply, params, cfg=settings.model))
-            batch = jax.tree.map(lambda leaf: leaf[kept_B], batch)
+            ordinary = run.batch_size - mined
+            index_B = hardest(batch, ordinary, mined, partial(apply, params, cfg=settings.model))
+            batch = jax.tree.map(lambda leaf: leaf[index_B], batch)
 
         def measure(logits_BTV: jax.Array, batch: Batch) -> dict:
-            logits_BTV, batch = jax.tree.map(lambda leaf: leaf[:drawn], (logits_BTV, batch))
+            logits_BTV, batch = jax.tree.map(lambda leaf: leaf[:ordinary], (logits_BTV, batch))
             nats = loss.cross_entropy(logits_BTV, batch.tokens_BT[:, 1:], batch.weights_BT[:, 1:])
             return {"loss": nats, "exact": right_rows(logits_BTV, batch).mean(dtype=jnp.float32)}
 

@@ -68,46 +68,50 @@ def run(args: Diversify) -> None:
         out / f"train.{side}{Path(file).suffix}" for side, file in zip(("source", "target"), args.files, strict=True)
     ]
     search = [word for name in ("beams", "mbr", "memory") for word in (f"--{name}", getattr(args, name))]
-    last = words("diversified", texts, args.validation, args.test, args.seed, args.steps, *SHAPE, *search)
-    begin(out, args, last)
+    flag_words = words("diversified", texts, args.validation, args.test, args.seed, args.steps, *SHAPE, *search)
+    begin(out, args, flag_words)
     for path, side in zip(texts, zip(*pairs(args, out), strict=True), strict=True):
         path.write_text("".join(line + "\n" for line in side), encoding="utf-8")
-    train(out / "run", last)
+    train(out / "run", flag_words)
 
 
-def begin(out: Path, args: Diversify, last: list[str]) -> None:
+def begin(out: Path, args: Diversify, flag_words: list[str]) -> None:
     """Check the flags and the files, then make the folder and write the flags into it.
 
     Raises:
         UserError: For a flag or a file that does not fit, and for a folder of other flags (exit code USAGE).
     """
     flags.require("teacher_memory", args.teacher_memory >= 0, args, "0 or more")
-    recipes.parse(last)
+    recipes.parse(flag_words)
     for teacher in filter(None, (args.forward, args.backward)):
         directory.find(teacher)
     for sides in (args.files, args.validation, args.test):
         corpus.read_files(sides)
-    file, given = out / "flags.json", json.loads(json.dumps(vars(args) | {"out": None}))
+    file, flag_values = out / "flags.json", json.loads(json.dumps(vars(args) | {"out": None}))
     if not file.exists():
         files.require_empty(out)
-        files.write_json(file, given)
-    elif files.read_json(file) != given:
+        files.write_json(file, flag_values)
+    elif files.read_json(file) != flag_values:
         raise UserError(f"--out {out} was begun with other flags, see {file}: give those, or another --out", USAGE)
 
 
 def pairs(args: Diversify, out: Path) -> list[tuple[str, str]]:
     """Return the pairs for the last run: those of the files, then those that the teachers translate."""
     sources, targets = map(corpus.lines_of, args.files)
-    written = []
-    for name, given, step in (("forward", args.forward, 1), ("backward", args.backward, -1)):
-        texts, path = args.files[::step], given or out / name
-        if given is None:  # the validation part serves as the test part too
+    translations = []
+    for name, teacher, step in (("forward", args.forward, 1), ("backward", args.backward, -1)):
+        texts, path = args.files[::step], teacher or out / name
+        if teacher is None:  # the validation part serves as the test part too
             validation = args.validation[::step]
             train(path, words("translate", texts, validation, validation, args.seed, TEACHER_STEPS))
         into = out / f"{name}{Path(texts[1]).suffix}"
-        written.append(translate(path, texts[0], into, args.teacher_memory if name == "forward" else 0))
-    forward, backward = written
-    return list(zip(sources, targets, strict=True)) + alike(sources, forward) + alike(backward, targets)
+        translations.append(translate(path, texts[0], into, args.teacher_memory if name == "forward" else 0))
+    forward, backward = translations
+    return (
+        list(zip(sources, targets, strict=True))
+        + drop_unbalanced(sources, forward)
+        + drop_unbalanced(backward, targets)
+    )
 
 
 def words(
@@ -118,10 +122,10 @@ def words(
     return list(map(str, ["--recipe", recipe, *data, "--seed", seed, "--steps", steps, *more, "--too_long", "cut"]))
 
 
-def train(path: Path, given: list[str]) -> None:
+def train(path: Path, flag_words: list[str]) -> None:
     """Train a run if it does not exist; resume it if it was stopped."""
     if not (path / "config.json").exists():
-        command("apformer", "train", *given, "--run_dir", path)
+        command("apformer", "train", *flag_words, "--run_dir", path)
     elif not (path / "evaluation.json").exists():
         command("apformer", "resume", path)
 
@@ -133,19 +137,21 @@ def translate(run: Path | str, file: str, into: Path, memory: int) -> list[str]:
         with part.open("w", encoding="utf-8") as lines:
             command("apformer_lab.translate", run, "--file", file, "--memory", memory, stdout=lines)
         part.replace(into)
-    written, read = corpus.lines_of(into), corpus.lines_of(file)
-    if len(written) != len(read):
-        fault = f"{into} has {len(written):,} lines and {file} has {len(read):,}"
+    translations, sources = corpus.lines_of(into), corpus.lines_of(file)
+    if len(translations) != len(sources):
+        fault = f"{into} has {len(translations):,} lines and {file} has {len(sources):,}"
         raise UserError(f"{fault}, so the text has changed: give another --out", DATA)
-    return written
+    return translations
 
 
-def alike(sources: list[str], targets: list[str]) -> list[tuple[str, str]]:
+def drop_unbalanced(sources: list[str], targets: list[str]) -> list[tuple[str, str]]:
     """Return the pairs without those of which one side is far longer, where a teacher has repeated itself."""
     found = list(zip(sources, targets, strict=True))
-    fit = [pair for pair in found if max(map(len, pair)) <= 2 * min(map(len, pair)) + 20]
-    print(f"{len(found) - len(fit):,} of {len(found):,} pairs are left out: one side is far longer", file=sys.stderr)
-    return fit
+    balanced = [pair for pair in found if max(map(len, pair)) <= 2 * min(map(len, pair)) + 20]
+    print(
+        f"{len(found) - len(balanced):,} of {len(found):,} pairs are left out: one side is far longer", file=sys.stderr
+    )
+    return balanced
 
 
 def command(module: str, *args: object, stdout: IO[str] | None = None) -> None:

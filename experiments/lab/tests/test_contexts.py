@@ -42,12 +42,12 @@ def rows_of(form, pair, most):
         for y, x in product(product(range(base), repeat=D), repeat=2):
             row = [list(y), list(x)]
             while len(row) < 4:
-                term, fits = rows.after(form, pair, *row[-2:])
+                term, fits = rows.next_term(form, pair, *row[-2:])
                 if not fits:
                     break
                 row.append(term)
             if len(row) > 2:
-                yield [form.characters.index(c) for c in rows.written(form, pair, row) + " "], D + 1
+                yield [form.characters.index(c) for c in rows.row_text(form, pair, row) + " "], D + 1
 
 
 @pytest.mark.parametrize("pair", [0, 1, 2, 15, 16, 17, 30, 31, 32])
@@ -66,8 +66,8 @@ def test_every_string_of_rows_in_a_base_is_asked(pair):
         for _ in range(600):
             y, x = (rng.integers(0, 2, int(rng.choice([1, 2, 12, 12, 12]))).tolist() for _ in range(2))
             x, y = x[: len(y)], y[: len(x)]
-            row = [y, x, rows.after(form, pair, y, x)[0]]
-            tokens = [form.characters.index(c) for c in rows.written(form, pair, row) + " "]
+            row = [y, x, rows.next_term(form, pair, y, x)[0]]
+            tokens = [form.characters.index(c) for c in rows.row_text(form, pair, row) + " "]
             met |= {*strings_of(tokens, len(x) + 1, WITH)}
         assert asked <= met
 
@@ -86,7 +86,7 @@ def test_every_string_of_every_sum_is_asked_and_no_other(D):
     form, found = settings.data.form, set()
     for y, x in product(product(range(10), repeat=D), repeat=2):
         row = [list(y), list(x)]
-        line = rows.written(form, 0, [*row, rows.after(form, 0, *row)[0]])
+        line = rows.row_text(form, 0, [*row, rows.next_term(form, 0, *row)[0]])
         tokens = [form.characters.index(c) for c in line]
         for at in range(2 * D + 2, len(tokens)):
             places = [at - 1 - o for o in of_sums.offsets(D)]
@@ -104,7 +104,7 @@ def test_wider_sums_have_20300_strings(digits):
 def test_every_string_of_recurrences_is_asked(rules):
     settings = recurrences.recurrences(1, rules)
     data, cfg, form = asdict(settings.data), asdict(settings.model), settings.data.form
-    h, back, asked = of_recurrences.named(cfg), of_recurrences.reach(cfg), set()
+    h, back, asked = of_recurrences.heading_length(cfg), of_recurrences.reach(cfg), set()
     for found in of_recurrences.slices(data, cfg):
         codes, truth = of_recurrences.strings(found, data, cfg)
         asked |= {*zip(codes.ravel().tolist(), truth.ravel().tolist(), strict=True)}
@@ -112,8 +112,8 @@ def test_every_string_of_recurrences_is_asked(rules):
     for pair, y, x in product(range(len(rules)), range(10), range(10)):
         row = [[y], [x]]
         while len(row) < 9:
-            row.append(rows.after(form, pair, *row[-2:])[0])
-        tokens = [form.characters.index(c) for c in rows.written(form, pair, row)]
+            row.append(rows.next_term(form, pair, *row[-2:])[0])
+        tokens = [form.characters.index(c) for c in rows.row_text(form, pair, row)]
         for at in range(form.given(1), len(tokens)):
             read = [tokens[at - 1 - o] if at - 1 - o >= h else 11 for o in range(back + 1)]
             string = read + [pair + 1] * h

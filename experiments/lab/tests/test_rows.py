@@ -67,11 +67,11 @@ def test_every_term_follows_and_is_written_as_the_format_says(form, kind):
         pair, width = int(found.pair_B[b]), int(found.width_B[b])
         row = [list(map(int, term[:width])) for term in found.digits_BNC[b]]
         for n in range(2, terms):
-            row[n], fits = rows.after(form, pair, *row[n - 2 : n])
+            row[n], fits = rows.next_term(form, pair, *row[n - 2 : n])
             assert found.digits_BNC[b, n, : len(row[n])].tolist() == row[n]
             assert found.fits_BN[b, n] == (found.fits_BN[b, n - 1] and fits)
         length = form.head + terms * (width + 1) - 1 + form.more
-        assert text(batch.tokens_BT[b, :length], form) == rows.written(form, pair, row)
+        assert text(batch.tokens_BT[b, :length], form) == rows.row_text(form, pair, row)
         ends = [form.given(width) + n * (width + 1) for n in range(terms - 1)]
         for t in range(len(batch.tokens_BT[b])):
             n = 2 + sum(t >= end for end in ends[1:])
@@ -86,7 +86,7 @@ def test_after_is_arithmetic_of_whole_numbers(form, data):
     base, (a, b, c) = form.bases[pair % len(form.bases)], form.numbers[pair // len(form.bases)]
     width = data.draw(st.integers(1, 30))
     y, x = (data.draw(st.lists(st.integers(0, base - 1), min_size=width, max_size=width)) for _ in range(2))
-    z, fits = rows.after(form, pair, y, x)
+    z, fits = rows.next_term(form, pair, y, x)
     exact = a * value(x, base) + b * value(y, base) + c
     assert value(z, base) == exact % base ** (width + form.more) and len(z) == width + form.more
     assert fits == (form.wraps or 0 <= exact < base**width)

@@ -86,9 +86,9 @@ def test_a_model_that_is_right_is_measured_so():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(evaluation, "_predicted", lambda tokens, given, wrong: said(wrong))
-        right, errors = evaluation.ask(tokens_BT, form, 3, 0)
+        right, errors = evaluation.score_terms(tokens_BT, form, 3, 0)
         assert right.all() and right.shape == (2, 6, 2) and not errors
-        right, errors = evaluation.ask(tokens_BT, form, 3, 1)
+        right, errors = evaluation.score_terms(tokens_BT, form, 3, 1)
         assert right.sum() == 22 and not right[:, 0, 1].any()
         assert errors[0]["given"].count(" ") == 2 and errors[0]["expected"] != errors[0]["predicted"]
 

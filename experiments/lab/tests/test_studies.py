@@ -34,7 +34,7 @@ def test_what_rows_hold_is_what_stands_before_the_tokens_to_be_predicted(width):
         for t in range(2 * P - 1, len(tokens)):
             places = [t - 1 - back for back in (0, P, P + 1, P - 1, 2 * P - 1, 2 * P)]
             found.add(sum((tokens[at] if at >= 0 else 11) * 12**o for o, at in enumerate(places)))
-    assert sorted(found) == least_width.seen(width).tolist()
+    assert sorted(found) == least_width.strings_in_rows(width).tolist()
 
 
 def test_the_strings_of_the_proof_that_rows_hold():
@@ -49,7 +49,7 @@ def test_rows_of_a_file_are_different_and_show_facts():
     assert len(shown) == 7 + 2 * 6
     lines = fewest_rows.random_rows(1, 2, 60)
     assert len({*lines}) == 60 and lines == fewest_rows.random_rows(1, 2, 60) != fewest_rows.random_rows(2, 2, 60)
-    batch = fewest_rows.encoded(lines, 11, 120)
+    batch = fewest_rows.encode_lines(lines, 11, 120)
     assert batch.tokens_BT.shape == (120, 11) and batch.weights_BT.any(1).all()
     written = [" ".join(term[::-1] for term in line.split(" ")) for line in lines]
     assert all(text_file.read_line(line, "x", line.index(" "))[2] in (3, 4) for line in written)

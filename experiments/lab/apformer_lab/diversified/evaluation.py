@@ -29,9 +29,9 @@ def page(
     settings: Settings, rows: dict[str, Any], params: Any, evaluation: dict[str, Any] | None, path: Path
 ) -> dict[str, Any]:
     """Return the content of the page, which says that its search has no memory and no minimum Bayes risk."""
-    shown = translation.page(settings, rows, params, evaluation, path)
-    shown["right"]["lead"] += f" {_method(settings)} This page does neither where it translates."
-    return shown
+    content = translation.page(settings, rows, params, evaluation, path)
+    content["right"]["lead"] += f" {_method(settings)} This page does neither where it translates."
+    return content
 
 
 def example(settings: Settings, run: str) -> str:

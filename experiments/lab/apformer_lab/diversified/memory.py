@@ -46,7 +46,7 @@ class Memory(NamedTuple):
     places: list[np.ndarray]  # for each sentence, the indices of the tokens of its pairs
 
 
-class Found(NamedTuple):
+class Lookup(NamedTuple):
     """The K target tokens that each sentence of a batch looks up."""
 
     state_BKD: jax.Array
@@ -65,14 +65,14 @@ def build(params: Any, settings: Settings, rows: dict[str, Any], sentences: Sequ
         count: Number of pairs that each of them looks up.
     """
     sources, targets = training.encode(rows["tokenizers"], rows["lines"]["train"], settings.data)
-    known = index(sources, settings.model.source_vocab_size)
-    nearest_N = [nearest(known, sentence_S, count) for sentence_S in sentences]
-    needed = sorted({pair for pairs in nearest_N for pair in pairs})
-    sides = ([sources[pair] for pair in needed], [targets[pair] for pair in needed])
+    pair_index = index(sources, settings.model.source_vocab_size)
+    nearest_N = [nearest(pair_index, sentence_S, count) for sentence_S in sentences]
+    distinct = sorted({pair for pairs in nearest_N for pair in pairs})
+    sides = ([sources[pair] for pair in distinct], [targets[pair] for pair in distinct])
     state_ND = np.concatenate([np.zeros((1, settings.model.d_model), np.float32), *states(params, settings, sides)])
     token_N = np.concatenate([[0], *sides[1]]).astype(np.int32)
     ends = np.cumsum([1, *map(len, sides[1])])
-    place = {pair: np.arange(*ends[n : n + 2]) for n, pair in enumerate(needed)}
+    place = {pair: np.arange(*ends[n : n + 2]) for n, pair in enumerate(distinct)}
     return Memory(state_ND, token_N, [np.concatenate([np.arange(0), *map(place.get, pairs)]) for pairs in nearest_N])
 
 
@@ -87,17 +87,17 @@ def index(sources: Sequence[np.ndarray], vocabulary: int) -> Index:
     return Index([source_S.tobytes() for source_S in sources], has_PV, rarity_V)
 
 
-def nearest(known: Index, source_S: np.ndarray, count: int) -> list[int]:
+def nearest(pair_index: Index, source_S: np.ndarray, count: int) -> list[int]:
     """Return the `count` pairs whose sources have most in common with a source, nearest first.
 
     Pairs with the same source are left out, so that training sentences do not find themselves, as are pairs that share
     only tokens that all sources have.
     """
     tokens = np.unique(source_S)
-    score_P = known.has_PV[:, tokens] @ known.rarity_V[tokens]
+    score_P = pair_index.has_PV[:, tokens] @ pair_index.rarity_V[tokens]
     itself = source_S.tobytes()
     nearest_P = np.argsort(-score_P, kind="stable")[: np.count_nonzero(score_P)]
-    return [*islice((n for n in nearest_P.tolist() if known.sources[n] != itself), count)]
+    return [*islice((n for n in nearest_P.tolist() if pair_index.sources[n] != itself), count)]
 
 
 def states(params: Any, settings: Settings, sides: tuple[list, list]) -> list[np.ndarray]:
@@ -133,16 +133,16 @@ def _with_states(params: Any, cfg: seq2seq.Config) -> tuple[Any, seq2seq.Config]
     return params | {"head": {"output": {"weight": weight_DU}}}, wider
 
 
-def look_up(memory: Memory, row_B: np.ndarray) -> Found:
+def look_up(memory: Memory, row_B: np.ndarray) -> Lookup:
     """Return the target tokens that the given sentences look up."""
     places = [memory.places[n] for n in row_B]
     place_BK = np.zeros((len(places), -(-max(1, *map(len, places)) // KEYS) * KEYS), np.int32)
     for row_K, place in zip(place_BK, places, strict=True):
         row_K[: len(place)] = place
-    return Found(memory.state_ND[place_BK], memory.token_N[place_BK], place_BK > 0)
+    return Lookup(memory.state_ND[place_BK], memory.token_N[place_BK], place_BK > 0)
 
 
-def extend(params: Any, cfg: seq2seq.Config, found: Found) -> Callable:
+def extend(params: Any, cfg: seq2seq.Config, found: Lookup) -> Callable:
     """Return extend(tokens_BT, cache) -> (log p(y | h), cache). The rows of a batch are the beams of each sentence.
 
     For a sentence without pairs, the share s is 0.

@@ -32,11 +32,11 @@ def search(
         progress: Called with the number of sentences translated so far.
     """
     options, done = settings.options, 0
-    known = memory.build(params, settings, rows, sources, options.memory) if options.memory else None
+    memory_of_pairs = memory.build(params, settings, rows, sources, options.memory) if options.memory else None
     how = {"cfg": settings.model, "beams": options.beams, "alpha": options.alpha}
     translations = [np.zeros(0, np.int32)] * len(sources)
     for batch in batches(sources, settings.data.longest):
-        found = memory.look_up(known, batch.row_B) if known else None
+        found = memory.look_up(memory_of_pairs, batch.row_B) if memory_of_pairs else None
         tokens_BWN, scores_BW = _decode(params, batch.source_BS, batch.lengths_B, found, steps=batch.steps, **how)
         for n, tokens_WN, scores_W in zip(batch.rows, np.asarray(tokens_BWN), np.asarray(scores_BW), strict=False):
             texts = [before_end(tokens_N, settings.model) for tokens_N in tokens_WN[: max(options.mbr, 1)]]
@@ -51,7 +51,7 @@ def _decode(
     params: Any,
     source_BS: jax.Array,
     lengths_B: jax.Array,
-    found: memory.Found | None,
+    found: memory.Lookup | None,
     *,
     cfg: seq2seq.Config,
     steps: int,

@@ -28,7 +28,7 @@ import numpy as np
 from apformer.proof import network
 from apformer.proof.bounds import SLACK, Normed, bound_block, bound_norm, length, scale_of, sum_rounding
 from apformer_lab.proof import strings as strings_file
-from apformer_lab.proof.strings import bias, code, grid, shown, strings, tokens_of  # noqa: F401
+from apformer_lab.proof.strings import bias, code, describe, grid, strings, tokens_of  # noqa: F401
 
 FILES = [Path(strings_file.__file__)]
 SPACE, START = 10, 11  # tokens: ten digits and the space; START stands for tokens before the row
@@ -50,6 +50,7 @@ def fault(data: dict, cfg: dict) -> str | None:
     """Return the reason why these contexts are not those of the model; None if they are."""
     if (cfg["pattern"], cfg["vocab_size"], cfg["separator"]) != ("ahead", 11, 10) or data.get("order") != "msb":
         return f"they are of pattern ahead with 11 tokens, and it has {cfg['pattern']} with {cfg['vocab_size']}"
+    return None
 
 
 def reads(cfg: dict, layer: int) -> np.ndarray:
@@ -65,35 +66,35 @@ def slices(data: dict, cfg: dict, weights: dict) -> Iterator[np.ndarray]:
     x, y, bits = *grid(DIGITS, DIGITS), np.array(CARRIES)
     u, space = 2 * x - y, np.full(100, SPACE)
     lower, upper = grid(range(100), range(100))  # places are numbered 10 x + y
-    goes, says = keys((x[lower], y[lower], x[upper], y[upper]), weights, cfg)
-    goes, says = goes.reshape(100, 100), says.reshape(100, 100, 3)
-    goes_on, last = keys((space, space, x, y), weights, cfg)
-    last |= goes_on[:, None]  # the search then reaches z, which may be anything
+    may_skip, possible_bits = keys((x[lower], y[lower], x[upper], y[upper]), weights, cfg)
+    may_skip, possible_bits = may_skip.reshape(100, 100), possible_bits.reshape(100, 100, 3)
+    may_skip_end, last = keys((space, space, x, y), weights, cfg)
+    last |= may_skip_end[:, None]  # the search then reaches z, which may be anything
     start = [tuple((u + c) // 10 for c in CARRIES) for u in u.tolist()]
     found = {(f, place): np.zeros((3, 3), bool) for f in FUNCTIONS for place in range(100)}  # bit, c_j
     changed = True
     while changed:
         changed = False
-        for (f, place), met in found.items():
+        for (f, place), reachable in found.items():
             new = np.outer(last[place], bits == f[1])
             for below, g in enumerate(start):
                 h = tuple(f[c + 1] for c in g)
-                new |= np.outer(says[below, place], np.isin(bits, h))
-                if goes[below, place]:
+                new |= np.outer(possible_bits[below, place], np.isin(bits, h))
+                if may_skip[below, place]:
                     new |= found[h, below]
-            if (new > met).any():
-                met |= new
+            if (new > reachable).any():
+                reachable |= new
                 changed = True
-    met = np.stack([found[f, place] for place, f in enumerate(start)])  # for the place below the predicted one
+    reachable = np.stack([found[f, place] for place, f in enumerate(start)])  # for the place below the predicted one
     place, above, bit, c = grid(range(100), range(100), range(3), range(3))
-    occurs = met[place, bit, c]
-    within = [x[place], y[place], x[above], y[above], bit, (u[above] + bits[c]) % 10]
-    yield np.stack(within)[:, occurs]
+    occurs = reachable[place, bit, c]
+    inner = [x[place], y[place], x[above], y[above], bit, (u[above] + bits[c]) % 10]
+    yield np.stack(inner)[:, occurs]
     of_z = np.tile(np.array(CARRIES) == 0, (100, 1))  # the bits after a place of z, whose keys end at the last token
     for _ in range(3 * 100):  # each pass but the last finds at least one more
-        of_z |= says.any(0) | (goes[:, :, None] & of_z[:, None]).any(0)
-    goes_on, first = keys((x, y, space, space), weights, cfg)  # at the highest digit of z
-    lowest = (first | goes_on[:, None] & of_z).any(0) | (np.array(CARRIES) == 0)
+        of_z |= possible_bits.any(0) | (may_skip[:, :, None] & of_z[:, None]).any(0)
+    may_skip_end, first = keys((x, y, space, space), weights, cfg)  # at the highest digit of z
+    lowest = (first | may_skip_end[:, None] & of_z).any(0) | (np.array(CARRIES) == 0)
     at, bit = grid(range(100), np.flatnonzero(lowest))
     yield np.stack([space[at], space[at], x[at], y[at], bit, u[at] % 10])  # the lowest digit
     at, bit = np.nonzero(of_z)
@@ -111,7 +112,7 @@ def parts(columns: np.ndarray, data: dict) -> dict[str, np.ndarray]:
 def text(column: list, place: int, data: dict) -> tuple[str, str]:
     """Return (description of the tokens and the bit, right character) of a context."""
     names = [f"{name} tokens ago" for name in ("P - 2", "2P - 2", "P - 1", "2P - 1")]
-    given, right = shown([*column[:4], column[5]], names, "0123456789 ")
+    given, right = describe([*column[:4], column[5]], names, "0123456789 ")
     return f"{given}, and the bit {CARRIES[column[4]]} looked for ahead", right
 
 
@@ -123,9 +124,10 @@ def rows(codes: np.ndarray, cfg: dict, weights: dict) -> list[tuple[np.ndarray, 
     """
     tokens, (x, y) = tokens_of(codes, START + 1, 5), grid(DIGITS, DIGITS)
     lower, upper = grid(range(100), range(100))
-    goes, says = keys((x[lower], y[lower], x[upper], y[upper]), weights, cfg)
-    says = (says & ~goes[:, None] & (says.sum(1) == 1)[:, None]).reshape(100, 100, 3)  # below, place, bit
-    below, there = says.argmax(0), says.any(0)
+    may_skip, possible_bits = keys((x[lower], y[lower], x[upper], y[upper]), weights, cfg)
+    sole_bit = possible_bits & (~may_skip & (possible_bits.sum(1) == 1))[:, None]
+    sole_bit = sole_bit.reshape(100, 100, 3)  # below, place, bit
+    below, there = sole_bit.argmax(0), sole_bit.any(0)
     x_i, y_i, x_j, y_j, bit = tokens.T
     one, inside = bit == 1, (x_i != SPACE) & (x_j != SPACE)
     place = np.where(inside, 10 * x_i + y_i, 0)
@@ -138,7 +140,7 @@ def rows(codes: np.ndarray, cfg: dict, weights: dict) -> list[tuple[np.ndarray, 
         (one & (x_j == SPACE) & (y_j == SPACE), (zero, space, y_i, space, x_i)),
     )
     found = [(np.flatnonzero(some), np.stack(text, 1)[some].astype(np.int32)) for some, text in texts]
-    return [(which, text) for which, text in found if len(which)]
+    return [(index_N, text) for index_N, text in found if len(index_N)]
 
 
 def keys(columns: Sequence[np.ndarray], weights: dict, cfg: dict) -> tuple[np.ndarray, np.ndarray]:
@@ -150,19 +152,20 @@ def keys(columns: Sequence[np.ndarray], weights: dict, cfg: dict) -> tuple[np.nd
     distinct, place_of = np.unique(code(columns, START + 1), return_inverse=True)
     x, (_, own) = below_last(distinct, weights, cfg, OWN)
     x = network.norm(x, own, "attention_norm", cfg["norm_epsilon"])[place_of]
-    decides, says = (x @ own[f"attention.{name}"][:, -1, 0] for name in ("key", "value"))
-    signs = np.stack([-says, np.full(len(says), -np.inf), says], 1)
-    return ~(decides > UNSURE), ~(signs < -UNSURE) & ~(decides < -UNSURE)[:, None]  # what is not finite may be either
+    stop_logit, bit_logit = (x @ own[f"attention.{name}"][:, -1, 0] for name in ("key", "value"))
+    signs = np.stack([-bit_logit, np.full(len(bit_logit), -np.inf), bit_logit], 1)
+    # What is not finite may be either.
+    return ~(stop_logit > UNSURE), ~(signs < -UNSURE) & ~(stop_logit < -UNSURE)[:, None]
 
 
-def silent(w: dict) -> dict:
+def without_last_head(w: dict) -> dict:
     """Return the weights of a layer with values of 0 in its last head."""
     value = w["attention.value"].copy()
     value[:, -1] = 0.0
     return w | {"attention.value": value}
 
 
-def said(codes: np.ndarray, w: dict) -> np.ndarray:
+def bit_vectors(codes: np.ndarray, w: dict) -> np.ndarray:
     """Return the vectors that the bits of strings add to the states of the last layer: (strings, D)."""
     return (codes // (START + 1) ** 4 % (START + 1) - 1.0)[:, None] * w["attention.output"][-1, 0]
 
@@ -179,7 +182,7 @@ def below_last(codes: np.ndarray, weights: dict, cfg: dict, contexts: Any) -> tu
 def logits(codes: np.ndarray, weights: dict, cfg: dict, contexts: Any = OWN) -> np.ndarray:
     """Return the logits after each of these strings, which are distinct and sorted: (strings, vocabulary)."""
     x, (seen, w) = below_last(codes, weights, cfg, contexts)
-    return network.read_out(network.block(x, seen, silent(w), cfg, said(codes, w)), weights, cfg)
+    return network.read_out(network.block(x, seen, without_last_head(w), cfg, bit_vectors(codes, w)), weights, cfg)
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -198,8 +201,8 @@ def bounded_logits(
         x, e = bound_block(x, e, seen_below, w_below, cfg, np.zeros((len(seen_below), cfg["d_model"])))
     key = bound_norm(x, e, w, "attention_norm", epsilon)
     numbers = np.stack([w[f"attention.{name}"][:, -1, 0] for name in ("key", "value")], axis=1)
-    sure = UNSURE / erring(key, numbers, np.zeros(2), scale_of(w, "attention_norm")).max(1)
-    x, e = bound_block(x, e, seen, silent(w), cfg, said(distinct, w))
+    sure = UNSURE / bound_products(key, numbers, np.zeros(2), scale_of(w, "attention_norm")).max(1)
+    x, e = bound_block(x, e, seen, without_last_head(w), cfg, bit_vectors(distinct, w))
     final = bound_norm(x, e, weights, "final_norm", epsilon)
     head, bias_V = weights["head.output.weight"], weights["head.output.bias"]
     found, logits_NV = sure[seen[:, 0]][place_of], final.n @ head + bias_V
@@ -208,13 +211,13 @@ def bounded_logits(
         by, size = head[:, [character]] - head[:, others], np.abs(head[:, [character]]) + np.abs(head[:, others])
         of = Normed(*(part[place_of[rows]] for part in final))
         sizes = np.abs(bias_V[character]) + np.abs(bias_V[others])
-        bound = erring(of, by, sizes, scale_of(weights, "final_norm"), size)
+        bound = bound_products(of, by, sizes, scale_of(weights, "final_norm"), size)
         margin = logits_NV[place_of[rows]][:, [character]] - logits_NV[place_of[rows]][:, others]
         found[rows] = np.minimum(found[rows], (margin / bound).min(1))
     return logits_NV[place_of], np.where(np.isnan(found), 0.0, found)
 
 
-def erring(
+def bound_products(
     normed: Normed, columns: np.ndarray, bias_J: np.ndarray, scale: np.ndarray, size: np.ndarray | None = None
 ) -> np.ndarray:
     """Bound the float32 error of products of norm(x) with columns (D, J), plus biases of these sizes.

@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from apformer_lab.proof import strings as strings_file
-from apformer_lab.proof.strings import RULES, bias, grid, shown, strings, tokens_of  # noqa: F401
+from apformer_lab.proof.strings import RULES, bias, describe, grid, strings, tokens_of  # noqa: F401
 
 FILES = [Path(strings_file.__file__)]
 CHARACTERS = "0123456789abcdef =+*"  # with a heading; else ten digits and the space
@@ -49,6 +49,7 @@ def fault(data: dict, cfg: dict) -> str | None:
         return f"they are of pattern columns with heading {heading}, and it has {cfg['pattern']}, {cfg['heading']}"
     if (cfg["separator"], cfg["vocab_size"]) != ((16, 20) if heading else (10, 11)):
         return "its separator or vocab_size are others"
+    return None
 
 
 def reads(cfg: dict, layer: int) -> np.ndarray:
@@ -64,9 +65,9 @@ def slices(data: dict, cfg: dict, weights: dict | None = None) -> Iterator[np.nd
     for rule in data.get("rules", ["progression"]):
         for base in data.get("bases", [10]):
             parts = -(-2 * base**5 // MOST)
-            first = within(rule, base, range(base)[::parts], cfg), others(rule, base, cfg)
+            first = inner_contexts(rule, base, range(base)[::parts], cfg), edge_contexts(rule, base, cfg)
             yield np.concatenate(first, axis=1)
-            yield from (within(rule, base, range(base)[part::parts], cfg) for part in range(1, parts))
+            yield from (inner_contexts(rule, base, range(base)[part::parts], cfg) for part in range(1, parts))
 
 
 def parts(columns: np.ndarray, data: dict) -> dict[str, np.ndarray]:
@@ -82,19 +83,20 @@ def characters(data: dict) -> str:
     return CHARACTERS if "bases" in data else CHARACTERS[:10] + " "
 
 
-def within(rule: str, base: int, tops: Sequence[int], cfg: dict) -> np.ndarray:
+def inner_contexts(rule: str, base: int, tops: Sequence[int], cfg: dict) -> np.ndarray:
     """Return the contexts of a rule and a base with all three columns, whose x_j is one of `tops`."""
-    (a, b, _), carries, digits = RULES[rule], passed(rule, base), range(base)
+    (a, b, _), carries, digits = RULES[rule], possible_carries(rule, base), range(base)
     x_i, x_h, x_j, y_j, y_i, c = grid(digits, digits, tops, digits, digits, carries)
-    occurs = passed_on(rule, base)[x_h, c - carries[0]]
+    occurs = carries_out(rule, base)[x_h, c - carries[0]]
     x_i, x_h, x_j, y_j, y_i, c = (array[occurs] for array in (x_i, x_h, x_j, y_j, y_i, c))
     t_i = a * x_i + b * y_i + c
-    return named(rule, base, (t_i % base, x_i, x_h, x_j, y_j, y_i, (a * x_j + b * y_j + t_i // base) % base), cfg)
+    z_j = (a * x_j + b * y_j + t_i // base) % base
+    return with_heading(rule, base, (t_i % base, x_i, x_h, x_j, y_j, y_i, z_j), cfg)
 
 
-def others(rule: str, base: int, cfg: dict) -> np.ndarray:
+def edge_contexts(rule: str, base: int, cfg: dict) -> np.ndarray:
     """Return all other contexts of a rule and a base: those at the ends of a term."""
-    (a, b, _), carries, digits, start = RULES[rule], passed(rule, base), range(base), cfg["vocab_size"]
+    (a, b, _), carries, digits, start = RULES[rule], possible_carries(rule, base), range(base), cfg["vocab_size"]
     space = lambda like: np.full_like(like, cfg["separator"])  # noqa: E731
     before = cfg["separator"] if cfg["heading"] else start  # the first term
     wraps = bool(cfg["heading"])
@@ -104,7 +106,7 @@ def others(rule: str, base: int, cfg: dict) -> np.ndarray:
     y_top, x_j, y_j, ahead = grid(digits, digits, digits, sorted({before, cfg["separator"]}))  # the lowest digit
     found.append((space(x_j), space(x_j), y_top, x_j, y_j, ahead, (a * x_j + b * y_j) % base))
     x_i, x_h, y_i, c = grid(digits, digits, digits, carries)  # the space after a term
-    occurs = passed_on(rule, base)[x_h, c - carries[0]] & (wraps | ((a * x_i + b * y_i + c) // base == 0))
+    occurs = carries_out(rule, base)[x_h, c - carries[0]] & (wraps | ((a * x_i + b * y_i + c) // base == 0))
     x_i, x_h, y_i, c = (array[occurs] for array in (x_i, x_h, y_i, c))
     found.append(((a * x_i + b * y_i + c) % base, x_i, x_h, space(x_i), space(x_i), y_i, space(x_i)))
     x_i, y_i = grid(digits, digits)  # the space after a term of one digit
@@ -114,23 +116,23 @@ def others(rule: str, base: int, cfg: dict) -> np.ndarray:
     x_i, y_i, y_h = grid(digits, digits, (*digits, before))  # the space after the second term
     ends = space(x_i), np.full_like(x_i, before), np.full_like(x_i, start)
     found.append((x_i, y_i, y_h, *ends, space(x_i)))
-    return np.concatenate([named(rule, base, tokens, cfg) for tokens in found], axis=1)
+    return np.concatenate([with_heading(rule, base, tokens, cfg) for tokens in found], axis=1)
 
 
-def named(rule: str, base: int, tokens: tuple, cfg: dict) -> np.ndarray:
+def with_heading(rule: str, base: int, tokens: tuple, cfg: dict) -> np.ndarray:
     """Add the heading, if there is one, to columns of contexts."""
     heading = (17 + [*RULES].index(rule), base - 1)[: cfg["heading"] or 0]
     return np.stack([*tokens[:3], *(np.full_like(tokens[0], token) for token in heading), *tokens[3:]])
 
 
-def passed(rule: str, base: int) -> np.ndarray:
+def possible_carries(rule: str, base: int) -> np.ndarray:
     """Return the possible carries."""
     return np.array((-1, 0, 1) if RULES[rule][1] < 0 else (0, 1))
 
 
-def passed_on(rule: str, base: int) -> np.ndarray:
+def carries_out(rule: str, base: int) -> np.ndarray:
     """Return which carries a digit x passes on with some y and some carry in: bool (digits, carries)."""
-    (a, b, _), carries = RULES[rule], passed(rule, base)
+    (a, b, _), carries = RULES[rule], possible_carries(rule, base)
     x, y, c = grid(range(base), range(base), carries)
     found = np.zeros((base, len(carries)), bool)
     found[x, (a * x + b * y + c) // base - carries[0]] = True
@@ -142,7 +144,7 @@ def text(column: list, place: int, data: dict) -> tuple[str, str]:
     heading = len(column) - 7
     back = [f"{name} tokens ago" for name in ("0", "P", "P + 1", "P - 1", "2P - 1", "2P")]
     names = back[:3] + ["as the rule", "as the base"][:heading] + back[3:]
-    return shown(column, names, CHARACTERS if heading else CHARACTERS[:10] + " ")
+    return describe(column, names, CHARACTERS if heading else CHARACTERS[:10] + " ")
 
 
 def rows(codes: np.ndarray, cfg: dict, weights: dict | None = None) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -156,7 +158,7 @@ def rows(codes: np.ndarray, cfg: dict, weights: dict | None = None) -> list[tupl
     top, hidden = tokens[:, 3 + h] == space, tokens[:, 5 + h] == start
     begins, f = hidden & ~low, h + 1 if h else 0  # f: the first token of the first term
     later = low & ~hidden & (h == 0)
-    for which, P, end in (
+    for mask_N, P, end in (
         (begins & ~one, 4, f + 2 * 4 - 2),  # the last token of the text
         (begins & one, 2, f + 2 * 2 - 2),
         (low & ~later, 4, f + 2 * 4 - 1),
@@ -166,16 +168,16 @@ def rows(codes: np.ndarray, cfg: dict, weights: dict | None = None) -> list[tupl
         (~begins & ~low & ~one & ~top, 4, f + 2 * 4 + 1),
         (~begins & ~low & ~one & top, 4, f + 2 * 4 + 2),
     ):
-        chosen = tokens[which]
+        chosen = tokens[mask_N]
         text = np.zeros((len(chosen), end + 1), np.int32)
         text[:, [*range(f - 1 if h else P - 1, end + 1, P)]] = space
-        put(text, P, chosen, h)
+        write_strings(text, P, chosen, h)
         if len(chosen):
-            found.append((np.flatnonzero(which), text))
+            found.append((np.flatnonzero(mask_N), text))
     return found
 
 
-def put(text: np.ndarray, P: int, tokens: np.ndarray, h: int) -> None:
+def write_strings(text: np.ndarray, P: int, tokens: np.ndarray, h: int) -> None:
     """Write strings into texts, in place, at the positions that the last token reads."""
     end = text.shape[1] - 1
     text[:, :h] = tokens[:, 3 : 3 + h]

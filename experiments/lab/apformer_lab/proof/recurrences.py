@@ -43,7 +43,7 @@ def reach(cfg: dict) -> int:
     return cfg["n_layers"] * (window(cfg) - 1)
 
 
-def named(cfg: dict) -> int:
+def heading_length(cfg: dict) -> int:
     """Return the number of tokens of the rule's name that each layer reads."""
     return cfg.get("heading") or 0
 
@@ -55,10 +55,11 @@ def fault(data: dict, cfg: dict) -> str | None:
             return f"position is {cfg['position']}, window {cfg['window']}: relative with a window alone is proven"
     elif cfg["pattern"] != "fixed_offsets" or list(cfg["offsets"]) != [*range(len(cfg["offsets"]))]:
         return f"they are of the nearest tokens, and pattern {cfg['pattern']} reads {cfg['offsets']}"
-    if cfg["vocab_size"] != START or named(cfg) != (len(data["rules"]) > 1):
+    if cfg["vocab_size"] != START or heading_length(cfg) != (len(data["rules"]) > 1):
         return "its vocab_size or heading are others"
     if reach(cfg) >= 16:
         return "a prediction depends on more than 16 tokens"
+    return None
 
 
 def bias(cfg: dict) -> str:
@@ -74,7 +75,7 @@ def reads(cfg: dict, layer: int) -> np.ndarray:
     """
     below, last = (layer - 1) * (window(cfg) - 1) + 1, layer * (window(cfg) - 1) + 1
     keys = np.arange(window(cfg))[:, None] + np.arange(below)
-    if not named(cfg):
+    if not heading_length(cfg):
         return keys
     name = np.array([[last] + [-1] * (below - 1)])
     if layer == 1:  # its keys depend on one token each
@@ -114,14 +115,14 @@ def terms(columns: np.ndarray, data: dict) -> list[np.ndarray]:
 
 def strings(columns: np.ndarray, data: dict, cfg: dict) -> tuple[np.ndarray, np.ndarray]:
     """Return (codes, truth), (contexts, D + 1) each: the string of each character to predict, and the character."""
-    D, back, h, row = data["digits"], reach(cfg), named(cfg), terms(columns, data)
+    D, back, h, row = data["digits"], reach(cfg), heading_length(cfg), terms(columns, data)
     tokens = [np.full(len(row[0]), START)] * (back + D + 2) + [np.full(len(row[0]), SPACE)] * h
     for number, term in enumerate(row):
         tokens += [np.full_like(term, SPACE)] * (number > 0) + [term // 10**p % 10 for p in reversed(range(D))]
-    asked = range(len(tokens) - D - 1, len(tokens))
+    predicted = range(len(tokens) - D - 1, len(tokens))
     name = [columns[0] + 1] * h
-    codes = [sum(t * 12**o for o, t in enumerate(tokens[at - 1 - back : at][::-1] + name)) for at in asked]
-    return np.stack(codes, axis=1), np.stack([tokens[at] for at in asked], axis=1)
+    codes = [sum(t * 12**o for o, t in enumerate(tokens[at - 1 - back : at][::-1] + name)) for at in predicted]
+    return np.stack(codes, axis=1), np.stack([tokens[at] for at in predicted], axis=1)
 
 
 def text(column: list, place: int, data: dict) -> tuple[str, str]:
@@ -134,12 +135,12 @@ def text(column: list, place: int, data: dict) -> tuple[str, str]:
 
 def rows(codes: np.ndarray, cfg: dict, weights: dict | None = None) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return texts in which these strings decide the next token: (indices of the strings, tokens) of each length."""
-    h, length = named(cfg), reach(cfg) + 1
+    h, length = heading_length(cfg), reach(cfg) + 1
     tokens = tokens_of(codes, START + 1, length + h).astype(np.int32)
     text, found = tokens[:, :length][:, ::-1], []
     before = (text == START).sum(1)
     for n in np.unique(before):
-        which = np.flatnonzero(before == n)
-        space = np.full((len(which), h * (n == 0)), SPACE, np.int32)  # else the text begins with that space
-        found.append((which, np.concatenate([tokens[which, length:], space, text[which, n:]], axis=1)))
+        index_N = np.flatnonzero(before == n)
+        space = np.full((len(index_N), h * (n == 0)), SPACE, np.int32)  # else the text begins with that space
+        found.append((index_N, np.concatenate([tokens[index_N, length:], space, text[index_N, n:]], axis=1)))
     return found

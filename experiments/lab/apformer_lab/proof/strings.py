@@ -40,7 +40,7 @@ def tokens_of(codes: np.ndarray, base: int, count: int) -> np.ndarray:
     return np.stack([codes // base**place % base for place in range(count)], axis=1)
 
 
-def shown(column: list, names: Sequence[str], characters: str) -> tuple[str, str]:
+def describe(column: list, names: Sequence[str], characters: str) -> tuple[str, str]:
     """Return (description of the tokens read, right character) of a context."""
     *read, right = ("before the row" if token == len(characters) else characters[token] for token in column)
     return ", ".join(f"{token!r} {name}" for token, name in zip(read, names, strict=True)), right

@@ -43,8 +43,8 @@ def fault(data: dict, cfg: dict) -> str | None:
     """Return the reason why these contexts are not those of the model; None if they are."""
     if cfg["pattern"] != "fixed_offsets" or cfg["n_layers"] != 1 or cfg["heading"]:
         return f"they are of one layer of pattern fixed_offsets, and it has {cfg['n_layers']} of {cfg['pattern']}"
-    seen, known = tuple(cfg["offsets"]), offsets(data["digits"])
-    return None if seen == known else f"its offsets {seen} are not {known}"
+    actual, expected = tuple(cfg["offsets"]), offsets(data["digits"])
+    return None if actual == expected else f"its offsets {actual} are not {expected}"
 
 
 def reads(cfg: dict, layer: int) -> np.ndarray:
@@ -89,8 +89,8 @@ def texts(tokens: np.ndarray, digits: int) -> list[tuple[np.ndarray, np.ndarray]
     A carry into the place below comes from the place below that, whose digits are 5 and 5. All other digits are 0.
     """
     first, last, found = tokens[:, 4] == START, tokens[:, 3] == SPACE, []
-    for which, place in ((first, 0), (~first & ~last, min(2, digits - 1)), (last, digits)):
-        chosen = tokens[which]
+    for mask_N, place in ((first, 0), (~first & ~last, min(2, digits - 1)), (last, digits)):
+        chosen = tokens[mask_N]
         text = np.zeros((len(chosen), 2 * digits + 2 + place), np.int32)
         text[:, [digits, 2 * digits + 1]] = SPACE
         if place > 1:
@@ -100,5 +100,5 @@ def texts(tokens: np.ndarray, digits: int) -> list[tuple[np.ndarray, np.ndarray]
             if back < text.shape[1]:  # else it is before the row
                 text[:, text.shape[1] - 1 - back] = token
         if len(chosen):
-            found.append((np.flatnonzero(which), text))
+            found.append((np.flatnonzero(mask_N), text))
     return found
