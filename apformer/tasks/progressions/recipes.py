@@ -65,9 +65,7 @@ def sketch(digits: int = 3) -> Settings:
     """
     training = Training(recipe="sketch", steps=6000, until="certified", batch_size=64, save_every=500, ema=0.99)
     architecture = model.Config(n_layers=4, embedding_std=1.0)
-    options = Options(
-        crop_terms=8, hard_fraction=0.875, mined_per_hard=2, prefix_rows=32, long_rows=4, own_positions=True
-    )
+    options = Options(crop_terms=8, hard_fraction=0.875, prefix_rows=32, long_rows=4, own_positions=True)
     rule = optimizer.Config(rule="muon", learning_rate=4e-3, weight_decay=0.1)
     return Settings("progressions", "model", training, architecture, _data(digits), options, rule)
 
