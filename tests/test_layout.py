@@ -14,16 +14,16 @@ PACKAGE = ROOT / "apformer"
 
 # Imports only go down. A part is a folder or a file of the package; those of one rank may import one another.
 RANKS = (
-    ("errors", "files", "flags", "machine", "plugins"),
-    ("layers", "loss", "optimizer", "settings", "tokenizers", "train"),
-    ("model", "recurrent", "seq2seq", "word2vec"),
-    ("analysis", "decoding", "formats", "proof", "report"),
-    ("tasks",),
-    ("runs",),
-    ("commands",),
-    ("__main__", "cli"),
+    "errors files flags machine plugins",
+    "layers loss optimizer settings tokenizers train",
+    "model recurrent seq2seq word2vec",
+    "analysis decoding formats proof report",
+    "tasks",
+    "runs",
+    "commands",
+    "__main__ cli",
 )
-RANK = {name: rank for rank, names in enumerate(RANKS) for name in names}
+RANK = {name: rank for rank, names in enumerate(RANKS) for name in names.split()}
 MODELS = {"formats", "layers", "model", "recurrent", "seq2seq", "word2vec"}
 
 
@@ -55,17 +55,21 @@ def imports(path):
     return found
 
 
-def our_parts(path: Path) -> set[str]:
+def our_parts(path):
     return {name.split(".")[1] for name in imports(path) if name.startswith("apformer.")}
 
 
-def outside(path: Path) -> set[str]:
+def outside(path):
     return {name.split(".")[0] for name in imports(path)}
 
 
-def none_of(faults: list[str]) -> None:
+def none_of(faults):
     """Fail with one line for each fault."""
     assert not faults, "\n".join(faults)
+
+
+def test_every_part_has_a_rank():
+    assert {part(path) for path in modules()} - {"__init__"} == set(RANK)
 
 
 def test_imports_go_down():
@@ -98,7 +102,7 @@ def full_name(path):
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-def packages(name: str) -> set[str]:
+def packages(name):
     """The packages that a module lies in: they are imported before it, whatever it says."""
     parts = name.split(".")
     return {".".join(parts[:length]) for length in range(1, len(parts))}
@@ -128,6 +132,17 @@ def test_models_are_handed_in():
             assert not models, f"{path.relative_to(ROOT)} is handed functions, and imports no {models}"
 
 
+def test_data_know_no_model():
+    """Rows, and what is known of them without a model."""
+    data = "batch batches bayes contexts corpus crops first_two_terms generator number_words shards text_file".split()
+    allowed = {*"decoding errors files flags report tasks tokenizers".split()}
+    for name in data:
+        found = [path for path in modules() if part(path) == "tasks" and path.stem == name]
+        assert found, name
+        for path in found:
+            assert our_parts(path) <= allowed, path.relative_to(ROOT)
+
+
 def test_libraries_stay_where_they_belong():
     """flax in the models, orbax in one file; and the package imports no experiment."""
     faults = []
@@ -149,7 +164,7 @@ def test_what_is_imported_is_promised():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
 
-    def promised(words: list[str]) -> set[str]:
+    def promised(words):
         found = set()
         for word in words:
             name, brought = re.match(r"([\w.-]+)(?:\[(.*?)\])?", word).groups()

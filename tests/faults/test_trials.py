@@ -6,7 +6,6 @@ import shutil
 import sys
 from functools import cache, partial
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -35,12 +34,12 @@ def one_run(tmp_path_factory):
         yield
 
 
-def trial(name: str) -> ModuleType:
+def trial(name):
     return importlib.import_module(f"faults.{name}")
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_the_promise_of_a_trial_holds_in_a_few_cases(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_promise_of_a_trial_holds_in_a_few_cases(name, tmp_path, monkeypatch):
     cases, never, least = SMALL[name]
     if name == "calls":
         _, reason = runs.shim(tmp_path)
@@ -61,7 +60,7 @@ def test_each_trial_is_tried_and_says_what_it_promises():
         assert module.__doc__ and callable(module.measure)
 
 
-def test_what_was_found_before_a_stop_is_not_sought_again(tmp_path: Path):
+def test_what_was_found_before_a_stop_is_not_sought_again(tmp_path):
     assert runs.map_cached([("kill", 1), ("kill", 2)], lambda server, item: item[1], tmp_path, desc="some") == [1, 2]
     with open(tmp_path / runs.FOUND, "a") as kept:
         kept.write('[["kill", 3], ')  # a line that a stop has cut
