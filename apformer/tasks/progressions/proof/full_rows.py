@@ -28,6 +28,7 @@ from apformer.tasks.progressions.proof.rows import (  # noqa: F401, for a Case
 
 FILES = (Path(rows.__file__),)
 TOKENS = 2**10  # tokens computed at once, so that their states fit the cache of a CPU
+QUERIES = 2**5  # queries whose scores are computed at once: keys after the last of them are left out
 PLACES = 2**12  # more than the tokens of any row
 SPAN = 2**20  # more than any term
 COMPUTED = {"position": ("sinusoidal", "learned", "none"), "similarity": ("scaled_dot", "dot")}
@@ -57,24 +58,30 @@ def strings(columns: np.ndarray, data: dict, cfg: dict) -> tuple[np.ndarray, np.
 
 
 def rows_of(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-    """Decode codes: return (columns of the distinct rows, row index of each code, its place, digits of a term)."""
+    """Decode codes: return (columns of the distinct rows, short ones first, row index and place of each code, D)."""
     row, place = np.divmod(codes, PLACES)
     distinct, row_index = np.unique(row, return_inverse=True)
     first, difference = np.divmod(distinct, 2 * SPAN)
     digits, first = np.divmod(first, SPAN)
     last = np.zeros(len(distinct), np.int64)
     np.maximum.at(last, row_index, place)
-    D = int(digits[0])
-    return np.stack([first, difference - SPAN, (last + 1) // (D + 1) + 1]), row_index, place, D
+    D, by_length = int(digits[0]), np.argsort(last, kind="stable")
+    columns = np.stack([first, difference - SPAN, (last + 1) // (D + 1) + 1])
+    return columns[:, by_length], np.argsort(by_length)[row_index], place, D
 
 
 def logits(codes: np.ndarray, weights: dict, cfg: dict, contexts: object) -> np.ndarray:
     """Return the logits after each code: (codes, vocabulary)."""
     columns, row_index, place, D = rows_of(codes)
-    tokens = whole_rows(columns, {"digits": D})
+    tokens, length = whole_rows(columns, {"digits": D}), columns[2] * (D + 1) - 2
     tokens = np.where(tokens < cfg["vocab_size"], tokens, 0)[:, : place.max() + 1]
-    size = max(1, TOKENS // tokens.shape[1])
-    logits_NTV = network.map_batches(lambda part: logits_of_rows(tokens[part], weights, cfg), len(tokens), size)
+
+    def batch(part: slice) -> np.ndarray:
+        given = tokens[part, : length[part].max()]
+        padding = tokens.shape[1] - given.shape[1]
+        return np.pad(logits_of_rows(given, weights, cfg), ((0, 0), (0, padding), (0, 0)))
+
+    logits_NTV = network.map_batches(batch, len(tokens), max(1, TOKENS // tokens.shape[1]))
     return logits_NTV[row_index, place]
 
 
@@ -106,15 +113,16 @@ def attended(x: np.ndarray, w: dict, cfg: dict, length: int) -> np.ndarray:
     """Return causal attention over rows of this length: (N * length, D) to the same shape."""
     D, H = cfg["d_model"], cfg["n_heads"]
     normed, W = network.norm(x, w, "attention_norm", cfg["norm_epsilon"]), network.projections(w, cfg)
-    heads = [(normed @ W[name]).reshape(-1, length, H, D // H).swapaxes(1, 2) for name in ("query", "key", "value")]
-    q, k, v = heads
-    score = q @ k.swapaxes(2, 3)
-    score[..., np.triu(np.ones((length, length), bool), 1)] = -np.inf
-    highest = score.max(-1, keepdims=True)
-    score -= highest
-    weight = np.exp(score, out=score)
-    total = weight.sum(-1, keepdims=True)
-    if "attention.sink" in w:
-        total += np.exp(w["attention.sink"][:, None, None] - highest)
-    weighted_sum = (weight / total) @ v
+    q, k, v = ((normed @ W[name]).reshape(-1, length, H, D // H).swapaxes(1, 2) for name in ("query", "key", "value"))
+    weighted_sum = np.empty_like(q)
+    for begin in range(0, length, QUERIES):
+        end = min(begin + QUERIES, length)
+        score = q[:, :, begin:end] @ k[:, :, :end].swapaxes(2, 3)
+        score[..., np.triu(np.ones((end - begin, end), bool), begin + 1)] = -np.inf
+        highest = score.max(-1, keepdims=True)
+        weight = np.exp(np.subtract(score, highest, out=score), out=score)
+        total = weight.sum(-1, keepdims=True)
+        if "attention.sink" in w:
+            total += np.exp(w["attention.sink"][:, None, None] - highest)
+        weighted_sum[:, :, begin:end] = weight @ v[:, :, :end] / total
     return weighted_sum.swapaxes(1, 2).reshape(-1, D) @ w["attention.output"].reshape(D, D)

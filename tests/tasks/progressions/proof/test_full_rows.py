@@ -55,12 +55,12 @@ def test_a_recurrent_network_is_screened_alone():
 
 
 def test_a_code_names_its_row_and_place():
-    columns, cfg = np.array([[3, 999, 0], [120, -37, 11], [5, 28, 60]]), asdict(SKETCH)
+    columns, cfg = np.array([[999, 3, 0], [-37, 120, 11], [28, 5, 60]]), asdict(SKETCH)
     data = {"digits": 3, "min_difference": -500, "max_difference": 500, "max_terms": 100}
     codes, truth = full_rows.strings(columns, data, cfg)
     asked = truth < rows.START
     found, of_code, place, digits = full_rows.rows_of(codes[asked])
-    order = np.lexsort(columns[::-1])
+    order = np.argsort(columns[2])
     assert digits == 3 and (found == columns[:, order]).all()
     tokens = rows.whole_rows(found, data)
     assert (tokens[of_code, place + 1] == truth[asked]).all()
