@@ -86,16 +86,21 @@ def logits(codes: np.ndarray, weights: dict, cfg: dict, contexts: object) -> np.
 
 
 def logits_of_rows(tokens: np.ndarray, weights: dict, cfg: dict) -> np.ndarray:
-    """Return the logits after every token of rows: (N, T) to (N, T, V)."""
-    N, T = tokens.shape
-    x = (weights["embedding.table"][tokens] + positions(T, weights, cfg)).reshape(N * T, -1)
+    """Return the logits after every token of rows: (N, T) to (N, T, V).
+
+    The M tokens that do not repeat the row before, up to them, are computed once.
+    """
+    new = np.logical_or.accumulate(np.diff(tokens, axis=0, prepend=-1) != 0, axis=1)
+    source = np.maximum.accumulate(np.where(new, new.cumsum().reshape(new.shape) - 1, 0))  # (N, T) to one of M
+    x = (weights["embedding.table"][tokens] + positions(tokens.shape[1], weights, cfg))[new]
     for layer in range(cfg["n_layers"]):
         w = {name[7:]: array[layer] for name, array in weights.items() if name.startswith("blocks.")}
-        y = attended(x, w, cfg, T)
+        y = attended(x, source, w, cfg)[new]
+        y = y @ w["attention.output"].reshape(y.shape[1], -1) if cfg["output_projection"] else y
         y = x + y if cfg.get("residual", True) else y
         z = network.contract(network.hidden(y, w, cfg), w)
         x = y + z if cfg.get("residual", True) else z
-    return network.read_out(x, weights, cfg).reshape(N, T, -1)
+    return network.read_out(x, weights, cfg)[source]
 
 
 def positions(length: int, weights: dict, cfg: dict) -> np.ndarray:
@@ -109,14 +114,24 @@ def positions(length: int, weights: dict, cfg: dict) -> np.ndarray:
     return np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(length, -1)[:, :D]
 
 
-def attended(x: np.ndarray, w: dict, cfg: dict, length: int) -> np.ndarray:
-    """Return causal attention over rows of this length: (N * length, D) to the same shape."""
-    D, H = cfg["d_model"], cfg["n_heads"]
+def attended(x: np.ndarray, source: np.ndarray, w: dict, cfg: dict) -> np.ndarray:
+    """Return causal attention over rows, before the output projection.
+
+    Args:
+        x: (M, D) states.
+        source: (N, T) the state of each token of the rows.
+        w: Weights of the layer.
+        cfg: Config of the model.
+
+    Returns:
+        (N, T, D) weighted sums of the values of each head.
+    """
+    (N, T), D, H = source.shape, cfg["d_model"], cfg["n_heads"]
     normed, W = network.norm(x, w, "attention_norm", cfg["norm_epsilon"]), network.projections(w, cfg)
-    q, k, v = ((normed @ W[name]).reshape(-1, length, H, D // H).swapaxes(1, 2) for name in ("query", "key", "value"))
-    weighted_sum = np.empty_like(q)
-    for begin in range(0, length, QUERIES):
-        end = min(begin + QUERIES, length)
+    heads = [(normed @ W[name]).reshape(-1, H, D // H)[source].swapaxes(1, 2) for name in ("query", "key", "value")]
+    (q, k, v), weighted_sum = heads, np.empty((N, T, H, D // H))
+    for begin in range(0, T, QUERIES):
+        end = min(begin + QUERIES, T)
         score = q[:, :, begin:end] @ k[:, :, :end].swapaxes(2, 3)
         score[..., np.triu(np.ones((end - begin, end), bool), begin + 1)] = -np.inf
         highest = score.max(-1, keepdims=True)
@@ -124,5 +139,5 @@ def attended(x: np.ndarray, w: dict, cfg: dict, length: int) -> np.ndarray:
         total = weight.sum(-1, keepdims=True)
         if "attention.sink" in w:
             total += np.exp(w["attention.sink"][:, None, None] - highest)
-        weighted_sum[:, :, begin:end] = weight @ v[:, :, :end] / total
-    return weighted_sum.swapaxes(1, 2).reshape(-1, D) @ w["attention.output"].reshape(D, D)
+        weighted_sum[:, begin:end] = (weight @ v[:, :, :end] / total).swapaxes(1, 2)
+    return weighted_sum.reshape(N, T, D)

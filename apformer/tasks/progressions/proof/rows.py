@@ -47,12 +47,14 @@ def count(data: dict, cfg: dict) -> int:
 def slices(data: dict, cfg: dict, weights: dict | None = None) -> Iterator[np.ndarray]:
     """Yield all rows, about SLICE contexts at a time: arrays (3, N) of first terms, differences and numbers of terms.
 
-    A slice has rows of similar length. Longer rows are cut to `most_terms`.
+    A slice has rows of similar length. Longer rows are cut to `most_terms`. The shortest rows come first, then
+    the longest ones: in these a model errs last, so that its proof fails early.
     """
     top, most, ends = 10 ** data["digits"] - 1, most_terms(data, cfg), [2]
     while ends[-1] < most:  # rows of 3 and 4 terms, 5 and 6, then up to 8, 12, 16, 24, 32 ...
         ends.append(most if most <= 4 else min(most, ends[-1] + 2 ** max(1, ends[-1].bit_length() - 2)))
-    for least, end in zip(ends, ends[1:], strict=False):
+    lengths = [*zip(ends, ends[1:], strict=False)]
+    for least, end in lengths[:1] + lengths[:0:-1]:
         parts, size = [], 0
         for difference in range(data["min_difference"], data["max_difference"] + 1):
             span = least * difference  # last term - first term of a row with least + 1 terms
