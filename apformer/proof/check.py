@@ -42,7 +42,7 @@ from apformer.proof import network, rounding
 
 SAFE = 1e-6  # smallest margin of a theorem, as a share of the largest logit
 LEAST = float(np.finfo(np.float32).min)  # margin of a string whose logits are not all finite
-WORST = 50  # contexts with the smallest margins that a tally lists
+WORST = 20  # contexts with the smallest margins that a tally lists
 SAVE_EVERY = 30  # seconds
 # wrong: strings that are continued wrongly; covered: strings whose margin is above its bound; largest: logit.
 TALLY = {"slices": 0, "strings": 0, "wrong": 0, "covered": 0, "largest": 0.0, "least_ratio": None}
