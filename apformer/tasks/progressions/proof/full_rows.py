@@ -133,7 +133,7 @@ def attended(x: np.ndarray, source: np.ndarray, w: dict, cfg: dict) -> np.ndarra
     for begin in range(0, T, QUERIES):
         end = min(begin + QUERIES, T)
         score = q[:, :, begin:end] @ k[:, :, :end].swapaxes(2, 3)
-        score[..., np.triu(np.ones((end - begin, end), bool), begin + 1)] = -np.inf
+        score[..., begin:] += np.triu(np.full((end - begin, end - begin), -np.inf), 1)
         highest = score.max(-1, keepdims=True)
         weight = np.exp(np.subtract(score, highest, out=score), out=score)
         total = weight.sum(-1, keepdims=True)

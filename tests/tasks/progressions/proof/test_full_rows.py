@@ -29,8 +29,9 @@ DATA = Config(digits=1, max_difference=9)
 
 
 @pytest.mark.parametrize("cfg", [SKETCH, FIRST, HEADS], ids=["sketch", "first sketch", "heads"])
-def test_it_computes_what_apply_computes(random_params, cfg):
+def test_it_computes_what_apply_computes(random_params, cfg, monkeypatch):
     """After every context there is of terms of one digit; float32 differs from float64 by rounding alone."""
+    monkeypatch.setattr(full_rows, "QUERIES", 4)  # of up to 19 in a row
     settings = Settings("progressions", "model", Training(), cfg, DATA, Options())
     assert of(settings) is full_rows
     case = certificate.case(settings, of, random_params(cfg))
