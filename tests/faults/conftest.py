@@ -1,8 +1,12 @@
-"""Commands that a trial starts find what those of another trial compiled."""
+"""Trials are imported from experiments, and commands that one starts find what those of another compiled."""
 
 import os
+import sys
+from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "experiments"))
 
 
 @pytest.fixture(scope="session", autouse=True)

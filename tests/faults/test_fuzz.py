@@ -3,7 +3,6 @@
 import importlib
 import random
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 from apformer.errors import DATA, UserError
 
 pytestmark = pytest.mark.faults
-sys.path.insert(0, str(Path(__file__).parents[2] / "experiments"))
 fuzz = importlib.import_module("faults.fuzz")
 parsers = importlib.import_module("faults._parsers")
 mutate = importlib.import_module("faults._mutate")

@@ -1,13 +1,10 @@
 """Faults planted in a proof are found, and the trial of them would see one that is missed."""
 
 import importlib
-import sys
-from pathlib import Path
 
 import pytest
 
 pytestmark = pytest.mark.faults
-sys.path.insert(0, str(Path(__file__).parents[2] / "experiments"))
 planted = importlib.import_module("faults.planted")
 
 

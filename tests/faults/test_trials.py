@@ -3,14 +3,11 @@
 import importlib
 import re
 import shutil
-import sys
 from functools import cache, partial
-from pathlib import Path
 
 import pytest
 
 pytestmark = pytest.mark.faults
-sys.path.insert(0, str(Path(__file__).parents[2] / "experiments"))
 reliability, runs = importlib.import_module("reliability"), importlib.import_module("faults._runs")
 # Of each trial: the cases of its small form, the figures that must be 0, and the least that others must be.
 SMALL = {

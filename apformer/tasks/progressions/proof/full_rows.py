@@ -57,8 +57,13 @@ def strings(columns: np.ndarray, data: dict, cfg: dict) -> tuple[np.ndarray, np.
     return codes.reshape(len(codes), -1, D + 1), truth.reshape(len(codes), -1, D + 1)
 
 
-def rows_of(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-    """Decode codes: return (columns of the distinct rows, short ones first, row index and place of each code, D)."""
+def rows_of(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, int]:
+    """Decode codes.
+
+    Returns:
+        (columns and lengths of the distinct rows, short ones first; row index and place of each code; digits). The
+        length of a row is the number of its tokens up to the last place of a code.
+    """
     row, place = np.divmod(codes, PLACES)
     distinct, row_index = np.unique(row, return_inverse=True)
     first, difference = np.divmod(distinct, 2 * SPAN)
@@ -67,14 +72,14 @@ def rows_of(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]
     np.maximum.at(last, row_index, place)
     D, by_length = int(digits[0]), np.argsort(last, kind="stable")
     columns = np.stack([first, difference - SPAN, (last + 1) // (D + 1) + 1])
-    return columns[:, by_length], np.argsort(by_length)[row_index], place, D
+    return columns[:, by_length], last[by_length] + 1, np.argsort(by_length)[row_index], place, D
 
 
 def logits(codes: np.ndarray, weights: dict, cfg: dict, contexts: object) -> np.ndarray:
     """Return the logits after each code: (codes, vocabulary)."""
-    columns, row_index, place, D = rows_of(codes)
-    tokens, length = whole_rows(columns, {"digits": D}), columns[2] * (D + 1) - 2
-    tokens = np.where(tokens < cfg["vocab_size"], tokens, 0)[:, : place.max() + 1]
+    columns, length, row_index, place, D = rows_of(codes)
+    tokens = whole_rows(columns, {"digits": D})[:, : length.max()]
+    tokens = np.where(tokens < cfg["vocab_size"], tokens, 0)
 
     def batch(part: slice) -> np.ndarray:
         given = tokens[part, : length[part].max()]
@@ -88,7 +93,7 @@ def logits(codes: np.ndarray, weights: dict, cfg: dict, contexts: object) -> np.
 def logits_of_rows(tokens: np.ndarray, weights: dict, cfg: dict) -> np.ndarray:
     """Return the logits after every token of rows: (N, T) to (N, T, V).
 
-    The M tokens that do not repeat the row before, up to them, are computed once.
+    What a row has in common with the beginning of the row before is not computed again, which leaves M tokens.
     """
     new = np.logical_or.accumulate(np.diff(tokens, axis=0, prepend=-1) != 0, axis=1)
     source = np.maximum.accumulate(np.where(new, new.cumsum().reshape(new.shape) - 1, 0))  # (N, T) to one of M
@@ -119,7 +124,7 @@ def attended(x: np.ndarray, source: np.ndarray, w: dict, cfg: dict) -> np.ndarra
 
     Args:
         x: (M, D) states.
-        source: (N, T) the state of each token of the rows.
+        source: (N, T) index of the state of each token.
         w: Weights of the layer.
         cfg: Config of the model.
 
@@ -128,14 +133,15 @@ def attended(x: np.ndarray, source: np.ndarray, w: dict, cfg: dict) -> np.ndarra
     """
     (N, T), D, H = source.shape, cfg["d_model"], cfg["n_heads"]
     normed, W = network.norm(x, w, "attention_norm", cfg["norm_epsilon"]), network.projections(w, cfg)
-    heads = [(normed @ W[name]).reshape(-1, H, D // H)[source].swapaxes(1, 2) for name in ("query", "key", "value")]
-    (q, k, v), weighted_sum = heads, np.empty((N, T, H, D // H))
+    q, k, v = ((normed @ W[name]).reshape(-1, H, D // H)[source].swapaxes(1, 2) for name in ("query", "key", "value"))
+    weighted_sum = np.empty((N, T, H, D // H))
     for begin in range(0, T, QUERIES):
         end = min(begin + QUERIES, T)
         score = q[:, :, begin:end] @ k[:, :, :end].swapaxes(2, 3)
         score[..., begin:] += np.triu(np.full((end - begin, end - begin), -np.inf), 1)
         highest = score.max(-1, keepdims=True)
-        weight = np.exp(np.subtract(score, highest, out=score), out=score)
+        score -= highest
+        weight = np.exp(score, out=score)
         total = weight.sum(-1, keepdims=True)
         if "attention.sink" in w:
             total += np.exp(w["attention.sink"][:, None, None] - highest)

@@ -48,7 +48,7 @@ def slices(data: dict, cfg: dict, weights: dict | None = None) -> Iterator[np.nd
     """Yield all rows, about SLICE contexts at a time: arrays (3, N) of first terms, differences and numbers of terms.
 
     A slice has rows of similar length. Longer rows are cut to `most_terms`. The shortest rows come first, then
-    the longest ones: in these a model errs last, so that its proof fails early.
+    the longest: a model learns these last, so a proof that fails ends sooner.
     """
     top, most, ends = 10 ** data["digits"] - 1, most_terms(data, cfg), [2]
     while ends[-1] < most:  # rows of 3 and 4 terms, 5 and 6, then up to 8, 12, 16, 24, 32 ...

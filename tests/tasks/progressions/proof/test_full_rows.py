@@ -34,12 +34,16 @@ def test_it_computes_what_apply_computes(random_params, cfg, monkeypatch):
     monkeypatch.setattr(full_rows, "QUERIES", 4)  # of up to 19 in a row
     settings = Settings("progressions", "model", Training(), cfg, DATA, Options())
     assert of(settings) is full_rows
-    case = certificate.case(settings, of, random_params(cfg))
+    params = random_params(cfg)
+    case = certificate.case(settings, of, params)
     assert case.fault is None and not case.bounded
-    found = [*certificate.compare(case, bind_run(settings, random_params(cfg)))]
+    found = [*certificate.compare(case, bind_run(settings, params))]
     assert sum(strings for strings, _ in found) == 2 * case.total and max(gap for _, gap in found) < 2e-3
     *_, tally = certificate.prove(case)
     assert tally["contexts"] == case.total == rows.count(asdict(DATA), asdict(cfg))
+    codes = case.strings(np.c_[[1, 2, 4]])[0].ravel()
+    some, every = (full_rows.logits(part, case.weights, case.cfg, full_rows) for part in (codes[:3], codes))
+    assert np.allclose(some, every[:3])
 
 
 def test_a_recurrent_network_is_screened_alone():
@@ -57,12 +61,11 @@ def test_a_recurrent_network_is_screened_alone():
 
 def test_a_code_names_its_row_and_place():
     columns, cfg = np.array([[999, 3, 0], [-37, 120, 11], [28, 5, 60]]), asdict(SKETCH)
-    data = {"digits": 3, "min_difference": -500, "max_difference": 500, "max_terms": 100}
+    data = {"digits": 3}
     codes, truth = full_rows.strings(columns, data, cfg)
     asked = truth < rows.START
-    found, of_code, place, digits = full_rows.rows_of(codes[asked])
-    order = np.argsort(columns[2])
-    assert digits == 3 and (found == columns[:, order]).all()
+    found, length, of_code, place, digits = full_rows.rows_of(codes[asked])
+    assert digits == 3 and (found == columns[:, [1, 0, 2]]).all()
     tokens = rows.whole_rows(found, data)
     assert (tokens[of_code, place + 1] == truth[asked]).all()
 
