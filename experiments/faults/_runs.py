@@ -39,7 +39,13 @@ def train_args(folder, run, keep=1):
 
 
 def resume_args(folder, run, keep=1):
-    """Return the arguments that resume an interrupted run, or that start it if it has no config.json yet."""
+    """Return the arguments that resume an interrupted run, or that start it if it has no config.json yet.
+
+    The temporary files of a killed process are made older than a minute: younger ones may belong to another process, so
+    `apformer` leaves them.
+    """
+    for torn in run.rglob(".*.tmp"):
+        os.utime(torn, (0, 0))
     return ["resume", str(run)] if (run / "config.json").exists() else train_args(folder, run, keep)
 
 
