@@ -60,12 +60,15 @@ def bayes(digits: int = 3) -> Settings:
 def sketch(digits: int = 3) -> Settings:
     """Progressions with the plain transformer that the project began with: four of its blocks.
 
-    Its positions are absolute, so crops keep theirs, and some rows are not cropped. Positions have unit size, and so
-    have embeddings at the start: smaller ones are learned more slowly.
+    Its positions are absolute, so crops keep theirs, and some rows are not cropped. After crops of 8 terms it errs
+    where more terms stand before. Positions have unit size, and so have embeddings at the start: smaller ones are
+    learned more slowly.
     """
-    training = Training(recipe="sketch", steps=6000, until="certified", batch_size=64, save_every=500, ema=0.99)
+    training = Training(recipe="sketch", steps=4000, until="certified", batch_size=64, save_every=500, ema=0.99)
     architecture = model.Config(n_layers=4, embedding_std=1.0)
-    options = Options(crop_terms=8, hard_fraction=0.875, prefix_rows=32, long_rows=4, own_positions=True)
+    options = Options(
+        crop_terms=12, hard_fraction=0.875, mined_per_hard=3, prefix_rows=32, long_rows=4, own_positions=True
+    )
     rule = optimizer.Config(rule="muon", learning_rate=4e-3, weight_decay=0.1)
     return Settings("progressions", "model", training, architecture, _data(digits), options, rule)
 

@@ -124,8 +124,11 @@ def sample(key: jax.Array, settings: Settings, train_rows: TrainRows = FRESH) ->
         parts.append(crops.anywhere(start_key, progressions, terms))
         if near:
             round_rows = crops.near_round(round_key, cfg, near, terms)
-            before_B = crops.terms_before(jax.random.fold_in(round_key, 0), round_rows, cfg, terms)
-            parts.append((round_rows, before_B))
+            round_crops = round_rows, crops.terms_before(jax.random.fold_in(round_key, 0), round_rows, cfg, terms)
+            if sampling.long_rows:  # crops of long rows seldom hold third terms
+                beginnings = _draw_rows(jax.random.fold_in(key, 3), settings, file, near), jnp.zeros(near, jnp.int32)
+                round_crops = crops.replace_last(round_crops, beginnings, round_rows.terms_B == 0)
+            parts.append(round_crops)
     rows, before_B = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
     missed = train_rows.missed
     if missed is not None:
