@@ -39,13 +39,7 @@ def train_args(folder, run, keep=1):
 
 
 def resume_args(folder, run, keep=1):
-    """Return the arguments that resume an interrupted run, or that start it if it has no config.json yet.
-
-    The temporary files of a killed process are made older than a minute: younger ones may belong to another process, so
-    `apformer` leaves them.
-    """
-    for torn in run.rglob(".*.tmp"):
-        os.utime(torn, (0, 0))
+    """Return the arguments that resume an interrupted run, or that start it if it has no config.json yet."""
     return ["resume", str(run)] if (run / "config.json").exists() else train_args(folder, run, keep)
 
 
@@ -94,6 +88,15 @@ class Server:
         """Run a command: return its Outcome. signals: (seconds, number) of each; fault: (folder, name, when, seed)."""
         request = self.request(args, fork=fork, signals=list(signals), fault=fault, clock=clock)
         return self.outcome(**(self._run_fresh(request, signals) if fresh else self._send(request, fork)))
+
+    def resume(self, folder, run, keep=1, **how):
+        """Resume a run as if its process had been killed over a minute ago: return the Outcome.
+
+        `apformer` leaves younger temporary files, since they may belong to another process. how: as of `run`.
+        """
+        for torn in run.rglob(".*.tmp"):
+            os.utime(torn, (0, 0))
+        return self.run(resume_args(folder, run, keep), **how)
 
     def request(self, args, fork=False, signals=(), fault=None, clock=0.0, streams=True):
         """Return a request to _server.py as JSON. streams: whether it writes what is printed to files."""

@@ -96,7 +96,7 @@ def _case(server, case, folder, expected):
         _runs.record_failure(faults, "lost", f"{case}, step {newest} was on the disk, and {sound} is sound", done)
     if fault not in LIES and done.code == 0 and (differing := unreported_differences(run, done, expected[keep])):
         _runs.record_failure(faults, "unequal", f"{case} ended with exit 0 and {differing}", done)
-    resumed = server.run(_runs.resume_args(folder, run, keep), fork=False, clock=-DAY if fault == "clock" else 0.0)
+    resumed = server.resume(folder, run, keep, fork=False, clock=-DAY if fault == "clock" else 0.0)
     at = _runs.resumed_at(resumed)
     if fault not in LIES and newest > 0 and (at is None or at < newest):
         loss = f"{case}, step {newest} was on the disk, and it went on from {at}"

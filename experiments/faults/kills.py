@@ -56,7 +56,7 @@ def _chain(server, seed, kills, folder, times, expected):
             left = sum(counts) < kills
             fresh = bool(rng.integers(TENTH) == 0)
             moments = [(rng.uniform(0, times[fresh]), signal.SIGKILL)] if left else []
-            done = server.run(_runs.resume_args(folder, run), fresh=fresh, signals=moments)
+            done = server.resume(folder, run, fresh=fresh, signals=moments)
             counts[-1] += done.code == -signal.SIGKILL
             at = _runs.resumed_at(done)
             if at is not None and at < saved:

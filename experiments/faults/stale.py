@@ -57,14 +57,14 @@ def _case(server, case, folder, expected, most):
         if begun.code != -signal.SIGKILL or not run.is_dir():
             continue
         shutil.copytree(run, copy)
-        server.run(_runs.resume_args(folder, run, KEEP), fault=(run, "kill", second, second))
+        server.resume(folder, run, KEEP, fault=(run, "kill", second, second))
         if directories := _changed_directories(copy, run):
             break
     else:
         raise RuntimeError(f"case {case}: no directory changed between two moments, {TRIES} times")
     place = directories[rng.integers(len(directories))]
     _forget(copy / place, run / place)
-    faults, resumed = [], server.run(_runs.resume_args(folder, run, KEEP), fork=False)
+    faults, resumed = [], server.resume(folder, run, KEEP, fork=False)
     differing = None if resumed.code else calls.unreported_differences(run, resumed, expected)
     outcome = "equal"
     if resumed.code in (CHECKPOINT, DISK) and _runs.sentence_of(resumed):

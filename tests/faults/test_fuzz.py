@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from apformer.errors import DATA, UserError
 
 pytestmark = pytest.mark.faults
-fuzz = importlib.import_module("faults.fuzz")
-parsers = importlib.import_module("faults._parsers")
-mutate = importlib.import_module("faults._mutate")
+fuzz, parsers, mutate = map(importlib.import_module, ("faults.fuzz", "faults._parsers", "faults._mutate"))
 
 
 @pytest.fixture(scope="module")

@@ -61,7 +61,7 @@ def sketch(digits: int = 3) -> Settings:
     """Progressions with the plain transformer that the project began with: four of its blocks.
 
     Its positions are absolute, so crops keep theirs, and some rows are not cropped. Crops have 12 terms: with 8,
-    it errs where more stand before. Positions have unit size, and so have embeddings at the start: smaller ones are
+    long rows are learned late. Positions have unit size, and so have embeddings at the start: smaller ones are
     learned more slowly.
     """
     training = Training(recipe="sketch", steps=4000, until="certified", batch_size=64, save_every=500, ema=0.99)
