@@ -1,11 +1,11 @@
 """Faults planted in a proof are found, and the trial of them would see one that is missed."""
 
-import importlib
+from importlib import import_module
 
 import pytest
 
 pytestmark = pytest.mark.faults
-planted = importlib.import_module("faults.planted")
+planted = import_module("faults.planted")
 
 
 # The model of the trial, certified in less time: with fewer rows to choose from, and none of two terms alone.

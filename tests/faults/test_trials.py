@@ -8,7 +8,7 @@ from functools import cache, partial
 import pytest
 
 pytestmark = pytest.mark.faults
-reliability, runs = map(importlib.import_module, ("reliability", "faults._runs"))
+reliability, runs = map(importlib.import_module, ["reliability", "faults._runs"])
 # Of each trial: the cases of its small form, the figures that must be 0, and the least that others must be.
 SMALL = {
     "calls": (6, ("lost", "unequal", "unsaid", "silent"), {"cases": 3, "calls": 300}),

@@ -27,7 +27,7 @@ def test_the_sketch_is_the_plain_model():
 
 def test_exact_is_the_default_and_sees_what_the_circuit_sees():
     settings = recipes.parse([])
-    assert settings == recipes.parse(["--recipe", "exact"]) == exact(3)
+    assert settings == recipes.parse(["--recipe=exact"]) == exact(3)
     assert settings.model.window == circuit.config(3).window == 6 and settings.model.position == "relative"
     for flag in (["--digits", "5"], ["--digits=5"]):
         assert recipes.parse(flag).model.window == circuit.config(5).window == 8

@@ -106,7 +106,7 @@ def test_the_loss_of_the_sketch_is_plain_cross_entropy():
 def test_no_recipe_but_bayes_does_anything_else_to_the_loss():
     for recipe in ("exact", "sketch", "recurrent"):
         assert recipes.parse(["--recipe", recipe]).options.prefix_loss == "plain" == Options().prefix_loss
-    assert recipes.parse(["--recipe", "bayes"]).options.prefix_loss == "alone"
+    assert recipes.parse(["--recipe=bayes"]).options.prefix_loss == "alone"
 
 
 def measured(cfg, params, step, key=1):
