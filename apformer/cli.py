@@ -6,7 +6,6 @@ A command is imported when it is called, so that `apformer --help` does not wait
 each file.
 """
 
-import ast
 import difflib
 import importlib
 import os
@@ -65,7 +64,7 @@ def help_text() -> str:
 
 
 def _first_line(file: Path) -> str:
-    return (ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "").partition("\n")[0]
+    return file.read_text("utf-8").partition("\n")[0].strip('"')
 
 
 def entry() -> None:

@@ -175,12 +175,18 @@ def write_bytes(path: AnyPath, data: bytes) -> None:
 
 def fsync(path: AnyPath) -> None:
     """Force a file or a directory to the disk, where its file system can do that."""
-    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        force(path)
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
             raise
+
+
+def force(path: AnyPath) -> None:
+    """Force a file or a directory to the disk. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
     finally:
         os.close(descriptor)
 

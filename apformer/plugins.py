@@ -10,8 +10,11 @@ code.
 """
 
 import importlib
+import os
 import pkgutil
-from importlib.metadata import entry_points
+import sys
+from functools import cache
+from importlib.metadata import EntryPoints, entry_points
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,7 +27,7 @@ class Fault(UserError):
 
 def names(group: str, builtin: tuple[str, ...]) -> tuple[str, ...]:
     """Return the sorted names of a group: the built-in ones and those of installed packages."""
-    return tuple(sorted({*builtin, *(entry.name for entry in entry_points(group=group))}))
+    return tuple(sorted({*builtin, *(entry.name for entry in _entries(group))}))
 
 
 def load(group: str, name: str, builtin: tuple[str, ...], package: str, required: tuple[str, ...] = ()) -> Any:
@@ -50,7 +53,7 @@ def load(group: str, name: str, builtin: tuple[str, ...], package: str, required
         if name in builtin:
             module = importlib.import_module(f"{package}.{name}")
         else:
-            (entry,) = entry_points(group=group, name=name)
+            (entry,) = _entries(group).select(name=name)
             module = entry.load()
     except Exception as error:
         raise fault(group, name, f"which cannot be imported ({type(error).__name__}: {error})") from error
@@ -106,12 +109,23 @@ def fault(group: str, name: str, says: str) -> Fault:
     return Fault(f"{package} brings the {_kind(group)} {name}, {says}: repair or uninstall {package}")
 
 
+def _entries(group: str) -> EntryPoints:
+    """Return the entry points of a group, read again only if sys.path or a folder of it has changed since."""
+    folders = filter(os.path.isdir, (folder or "." for folder in sys.path))
+    return _read(group, tuple((folder, os.stat(folder).st_mtime_ns) for folder in folders))
+
+
+@cache
+def _read(group: str, state: tuple) -> EntryPoints:
+    return entry_points(group=group)
+
+
 def _kind(group: str) -> str:
     return group.rpartition(".")[2].removesuffix("s")
 
 
 def _packages(group: str, name: Any, builtin: tuple[str, ...] = ()) -> list[str]:
-    entries = entry_points(group=group, name=name)
+    entries = _entries(group).select(name=name)
     return ["apformer"] * (name in builtin) + sorted(getattr(entry.dist, "name", entry.value) for entry in entries)
 
 

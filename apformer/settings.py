@@ -4,8 +4,10 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from types import ModuleType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from types import ModuleType
+from typing import Any, Literal, get_args
+
+import typeguard
 
 from apformer import optimizer, plugins
 from apformer.files import FilePath
@@ -148,17 +150,10 @@ def part_from(kind: type, values: dict[str, Any]) -> Any:
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    kind = str if kind == FilePath else kind
-    origin, parts = get_origin(kind), get_args(kind)
-    if kind in (int, float) and isinstance(value, bool):
+    if isinstance(value, bool) and kind in (int, float):
         return False  # a bool is an int to Python
-    if kind is Any:
-        return True
-    if origin is Literal:
-        return value in parts
-    if origin in (Union, UnionType):
-        return any(_fits(value, part) for part in parts)
-    if origin is tuple:
-        kinds = parts[:1] * len(value) if parts[-1] is Ellipsis else parts
-        return isinstance(value, tuple) and len(value) == len(kinds) and all(map(_fits, value, kinds))
-    return isinstance(value, float | int if kind is float else kind)
+    try:
+        typeguard.check_type(value, kind, collection_check_strategy=typeguard.CollectionCheckStrategy.ALL_ITEMS)
+    except typeguard.TypeCheckError:
+        return False
+    return True

@@ -14,7 +14,8 @@ from tyro.conf import Positional
 
 from apformer import files, flags, runs, tasks
 from apformer.errors import USAGE, UserError
-from apformer.runs import directory, settings_file
+from apformer.runs import directory
+from apformer.tasks import settings_file
 from apformer.tasks.exact_match import continue_rows
 from apformer.tasks.progressions.generator import render
 from apformer.tokenizers import digits as tokenizer

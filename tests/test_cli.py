@@ -56,9 +56,9 @@ def run(trained, monkeypatch):
 
 
 @pytest.fixture
-def copy(trained, tmp_path):
+def copy(trained, run, tmp_path):
     """A copy of the trained run, to be spoilt."""
-    return shutil.copytree(directory.find(root=trained / "runs"), tmp_path / "copy")
+    return shutil.copytree(trained / run, tmp_path / "copy")
 
 
 def test_help_does_not_wait_for_jax():

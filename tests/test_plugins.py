@@ -3,6 +3,7 @@
 import pkgutil
 from dataclasses import replace
 from functools import partial
+from importlib.metadata import EntryPoints
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,6 +24,9 @@ from tests.helpers.refusals import refused
 class Entry(SimpleNamespace):
     """An entry point that is not installed."""
 
+    def matches(self, name):
+        return self.name == name
+
     def load(self):
         return pkgutil.resolve_name(self.value)
 
@@ -33,9 +37,7 @@ def bring(monkeypatch):
 
     def install(*brought):
         found = [Entry(name=n, value=m, dist=SimpleNamespace(name=package)) for package, n, m in brought]
-        monkeypatch.setattr(
-            plugins, "entry_points", lambda group, **of: [e for e in found if of.get("name", e.name) == e.name]
-        )
+        monkeypatch.setattr(plugins, "_entries", lambda group: EntryPoints(found))
 
     return install
 

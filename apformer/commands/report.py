@@ -24,7 +24,8 @@ from apformer.settings import Settings
 
 LARGEST = 24_000_000  # bytes of weights in a page
 MOST_WORDS = 1024  # tokens whose embeddings are drawn
-CERTIFICATE = {"format", "certified", "claim", "contexts", "errors", "smallest_margin"}  # keys that the page reads
+IDENTITY = {"step", "member", "parameters_sha256"}  # keys of a result that say which parameters it is of
+CERTIFICATE = IDENTITY | {"format", "certified", "claim", "contexts", "errors", "smallest_margin"}
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ def _of_run(path: Path, settings: Settings, params: Any, step: int, member: int,
         "diverged": diverged(metrics or []),
         "embedding": _plane(architecture, params),
     }
-    return data | {"certificate": _of_this_model(path / "certificate.json", data, CERTIFICATE, "certify")}
+    return data | {"certificate": _of_this_model(path / "certificate.json", data, "certify", CERTIFICATE)}
 
 
 def _plane(architecture: str, params: dict) -> dict[str, list] | None:
@@ -123,7 +124,7 @@ def _plane(architecture: str, params: dict) -> dict[str, list] | None:
 def _of_task(path: Path, settings: Settings, rows: Any, params: Any, data: dict) -> dict:
     """Return the page's data by the task, see `report.sections`. params: None if the model is not to be run."""
     task = tasks.load(settings.task)
-    evaluation = _of_this_model(path / "evaluation.json", data, task.EVALUATION, "evaluate")
+    evaluation = _of_this_model(path / "evaluation.json", data, "evaluate")
     try:
         shown = sections.check(task.page(settings, rows, params, evaluation, path))
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, StopIteration) as error:
@@ -135,8 +136,8 @@ def _of_task(path: Path, settings: Settings, rows: Any, params: Any, data: dict)
     return shown | {"missing": shown.get("missing", {}) | data["missing"]}
 
 
-def _of_this_model(file: Path, data: dict, keys: Set[str], command: str) -> dict | None:
-    """Return the content of a result file of the run if it has all keys and is of these parameters, else None.
+def _of_this_model(file: Path, data: dict, command: str, keys: Set[str] = IDENTITY) -> dict | None:
+    """Return the content of a result file of the run if it has the keys and is of these parameters, else None.
 
     The fault is added to data["missing"]. command: the one that writes the file.
     """
@@ -144,13 +145,10 @@ def _of_this_model(file: Path, data: dict, keys: Set[str], command: str) -> dict
     result = attempt(missing, file.stem, lambda: files.read_json(file)) if file.exists() else None
     if result is None:
         return None
-    absent = sorted(keys - _dict(result).keys())
-    if absent:
-        fault = f"is damaged or of another version ({absent[0]})"
-    elif (result.get("step"), result.get("member", 0)) != (data["step"], data["member"]):
-        fault = f"is of step {result.get('step')}, member {result.get('member', 0)}"
-    elif result.get("parameters_sha256") != data["parameters_sha256"]:
-        fault = "is of other parameters"
+    if not keys <= _dict(result).keys():
+        fault = "is damaged or of another version"
+    elif result["parameters_sha256"] != data["parameters_sha256"]:
+        fault = f"is of other parameters, of step {result['step']} and member {result['member']}"
     else:
         return result
     missing[file.stem] = f"{file.name} {fault}: run `apformer {command}` again."

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from apformer import files, optimizer, tasks
@@ -35,7 +34,6 @@ from apformer.runs.fit import abstract_state, begin, fit, initial_state
 from apformer.runs.metrics import read_metrics
 from apformer.runs.restore import load_rows, load_settings
 from apformer.settings import Settings, with_part
-from apformer.train import TrainState
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -216,16 +214,6 @@ def _measure(path: Path, program: Program) -> list[dict]:
     return records
 
 
-def population(settings_H: list[Settings]) -> TrainState:
-    """Return the state of all members before the first step: all seeds of the first settings, of the second ..."""
-    states = [initial_state(settings) for settings in settings_H]
-    if len(states) == 1:
-        return states[0]
-    if settings_H[0].training.members == 1:
-        states = [jax.tree.map(lambda leaf: leaf[None], state) for state in states]
-    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *states)
-
-
 def train(path: Path, program: Program) -> None:
     """Train all members of a program to the last step, from the newest checkpoint where there is one."""
     settings = program.joint
@@ -238,8 +226,10 @@ def train(path: Path, program: Program) -> None:
             rows = load_rows(path)
             step, state = checkpoint.load(path / "checkpoints", abstract_state(settings))
         else:
-            (_, rows), step, state = tasks.load(settings.task).load(settings), 0, population(program.settings)
+            (_, rows), step = tasks.load(settings.task).load(settings), 0
             begin(path, settings, rows)
+            hypers = [each.optimizer.hyper() for each in program.settings]
+            state = initial_state(program.settings[0], hypers=hypers)
         directory.forget_after(path, step)
         fit(path, settings, rows, state)
 

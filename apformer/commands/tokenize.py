@@ -24,7 +24,7 @@ from apformer.errors import UserError
 from apformer.files import FilePath
 from apformer.formats.safetensors import refuse_to_overwrite
 from apformer.report import cut
-from apformer.runs import settings_file
+from apformer.tasks import settings_file
 from apformer.tasks.text import corpus, folders
 from apformer.tokenizers import byte_pairs, merges, pretrained
 from apformer.tokenizers.text import BytePairs, Characters, train_byte_pairs, train_characters

@@ -29,8 +29,8 @@ from apformer.runs import checkpoint, directory, provenance, recipes, selection
 from apformer.runs.fit import abstract_state, begin, fit, initial_state, validation_loss
 from apformer.runs.metrics import finite_mean, note_missed, read_metrics, read_missed
 from apformer.runs.restore import load_params, load_rows, load_settings
-from apformer.runs.settings_file import check
 from apformer.settings import Settings, with_part
+from apformer.tasks.settings_file import check
 from apformer.tasks.text import folders
 from apformer.train import TrainState
 

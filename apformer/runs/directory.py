@@ -21,19 +21,19 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from functools import partial
 from itertools import count
 from pathlib import Path
 
 from apformer.errors import CHECKPOINT, DISK, LOCKED, UserError, tell, typed
-from apformer.files import disk_errors, preflight, read_json, require_empty, truncate_after
+from apformer.files import disk_errors, force, preflight, read_json, require_empty, truncate_after
 from apformer.runs import selection
 
+RUNS = Path("runs")
 MINUTE = 60  # seconds; no file takes longer to write
 UNABLE = (errno.EPERM, errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EXDEV)  # errors of a disk that lacks the call
 
 
-def create(recipe: str, run_dir: str | Path | None = None, *, root: str | Path = "runs", needs: float = 0) -> Path:
+def create(recipe: str, run_dir: str | Path | None = None, needs: float = 0) -> Path:
     """Make the directory of a new run, check that it can be written, and return its Path.
 
     recipe: ends the directory's name. run_dir: a new or empty directory to use instead of `root/<UTC time>-<recipe>`.
@@ -50,20 +50,19 @@ def create(recipe: str, run_dir: str | Path | None = None, *, root: str | Path =
         require_empty(path)
         preflight(path, needs)
         return path
-    root, name = Path(root), dated(recipe).name
-    with disk_errors(root):
-        root.mkdir(parents=True, exist_ok=True)
-    preflight(root, needs)
-    path = root / name
+    path = begun = dated(recipe)
+    with disk_errors(RUNS):
+        RUNS.mkdir(exist_ok=True)
+    preflight(RUNS, needs)
     for attempt in count(2):
         with disk_errors(path), suppress(FileExistsError):
             path.mkdir()
             break
-        path = root / f"{name}-{attempt}"
+        path = RUNS / f"{begun.name}-{attempt}"
     with suppress(OSError):  # a file system without links has no `latest`: see `named`
         os.symlink(path.name, path / ".latest")
         try:
-            os.replace(path / ".latest", root / "latest")
+            os.replace(path / ".latest", RUNS / "latest")
         except OSError:
             os.unlink(path / ".latest")
     return path
@@ -71,17 +70,17 @@ def create(recipe: str, run_dir: str | Path | None = None, *, root: str | Path =
 
 def dated(kind: str) -> Path:
     """Return the Path runs/<UTC time>-<kind>, without making it."""
-    return Path("runs") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{kind}"
+    return RUNS / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{kind}"
 
 
-def find(run: str | Path | None = None, *, root: str | Path = "runs") -> Path:
+def find(run: str | Path | None = None) -> Path:
     """Return the Path of a run that has a configuration and a checkpoint: `run`, or the one that `root/latest` names.
 
     run: a directory, or the path of `latest` itself.
 
     Raises UserError: USAGE if it is missing or no run, CHECKPOINT if nothing was saved in it.
     """
-    path = find_begun(run, root=root)
+    path = find_begun(run)
     if not saved(path):
         raise UserError(
             f"{path} holds no checkpoint: if it is a run, {typed('resume', path)} begins it anew", CHECKPOINT
@@ -89,11 +88,11 @@ def find(run: str | Path | None = None, *, root: str | Path = "runs") -> Path:
     return path
 
 
-def find_begun(run: str | Path | None = None, *, root: str | Path = "runs") -> Path:
+def find_begun(run: str | Path | None = None) -> Path:
     """Return the Path of a run that perhaps has no checkpoint yet. Raises UserError(USAGE) as `find`."""
-    path = Path(named(Path(root) / "latest" if run is None else run))
+    path = Path(named(RUNS / "latest" if run is None else run))
     if run is None and not os.path.lexists(path):
-        raise UserError(f"{root} has no latest run: train one with `apformer train`, or name the directory of a run")
+        raise UserError(f"{RUNS} has no latest run: train one with `apformer train`, or name the directory of a run")
     # os.path answers False where a name is too long or a link loops; pathlib raises.
     if not os.path.isdir(path):
         raise UserError(f"{path} is not a directory: name one that `apformer train` wrote")
@@ -161,7 +160,7 @@ def lock(run_dir: str | Path) -> Iterator[None]:
             file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
             file.flush()
             _probe(Path(run_dir))
-        for torn in [*path.parent.glob(".*.tmp"), *path.parent.glob("figures/.*.tmp")]:
+        for torn in path.parent.glob(".*.tmp"):
             with suppress(FileNotFoundError), disk_errors(torn, "remove"):
                 if abs(time.time() - torn.stat().st_mtime) > MINUTE:  # the clock may have gone back
                     torn.unlink()
@@ -170,38 +169,27 @@ def lock(run_dir: str | Path) -> Iterator[None]:
 
 def _probe(run_dir: Path) -> None:
     """Raise UserError (exit DISK) if a run cannot be saved on this disk, before any training."""
-    place = run_dir / ".probe"
+    place, action = run_dir / ".probe", "append to files"
     shutil.rmtree(place, ignore_errors=True)
     (place / "folder").mkdir(parents=True)
-
-    def append() -> None:
+    try:
         for _ in range(2):
             with open(place / "file", "ab") as file:
                 file.write(b"line")
         if (place / "file").stat().st_size != 8:
             raise OSError(errno.ENOTSUP, "the second line takes the place of the first")
-
-    def force() -> None:
+        action = "force files to the disk"
         for path in (place / "file", place):
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-
-    actions = {"append to files": append, "force files to the disk": force}
-    actions["rename folders"] = partial(os.rename, place / "folder", place / "other")
-    try:
-        for action, call in actions.items():
-            try:
-                call()
-            except OSError as error:
-                if error.errno not in UNABLE:
-                    raise
-                raise UserError(
-                    f"the disk of {run_dir} cannot {action} ({error.strerror}), so no checkpoint would be safe there"
-                    ": give a --run_dir on another disk",
-                    DISK,
-                ) from None
+            force(path)
+        action = "rename folders"
+        os.rename(place / "folder", place / "other")
+    except OSError as error:
+        if error.errno not in UNABLE:
+            raise
+        raise UserError(
+            f"the disk of {run_dir} cannot {action} ({error.strerror}), so no checkpoint would be safe there"
+            ": give a --run_dir on another disk",
+            DISK,
+        ) from None
     finally:
         shutil.rmtree(place, ignore_errors=True)

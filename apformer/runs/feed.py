@@ -39,8 +39,7 @@ class Feeding:
             self.steps, self.read = -(-run.log_every // parts), feed.read
             self.draw = train.sample_batches(feed.draw, run.accumulate)
             # A copy, since the state that holds the key is donated to the first steps.
-            copy = jnp.asarray(np.array(jax.random.key_data(key)))
-            self.key = jax.random.wrap_key_data(copy, impl=jax.random.key_impl(key))
+            self.key = jnp.copy(key)
 
     def __enter__(self) -> "Feeding":
         return self

@@ -6,7 +6,7 @@ the same states as an uninterrupted run, and ends with the same bits.
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -20,12 +20,13 @@ from jax.sharding import Mesh
 from apformer import files, tasks, train
 from apformer.errors import tell, typed
 from apformer.machine import devices, process, processes
-from apformer.runs import provenance, selection, settings_file
+from apformer.runs import provenance, selection
 from apformer.runs.checkpoint import Checkpoints
 from apformer.runs.feed import Feeding
 from apformer.runs.metrics import Log, first_lost, read_metrics, read_missed, stale
 from apformer.runs.selection import PROVEN, score
 from apformer.settings import Settings, Training
+from apformer.tasks import settings_file
 from apformer.train import TrainState
 
 Metrics = dict[str, Any]  # {name: array}, with a leading axis of members if there are several
@@ -59,14 +60,19 @@ def begin(path: Path, settings: Settings, rows: Any, start_params: Any = None) -
     tell(f"{path}: {sizes}, {run.steps:,} steps")
 
 
-def initial_state(settings: Settings, start_params: Any = None) -> TrainState:
+def initial_state(settings: Settings, start_params: Any = None, hypers: Sequence[dict] = ()) -> TrainState:
     """Return the state before the first step, with a leading axis of members if there are several.
 
-    start_params: parameters of the model that the settings name to begin with, or None.
+    Args:
+        settings: Settings of the run.
+        start_params: Parameters of the model that the settings name to begin with, or None.
+        hypers: Hyperparameters of the optimizer, each for one population of all seeds; those of the settings if empty.
     """
-    program, hyper, members = _compiled_settings(settings), settings.optimizer.hyper(), settings.training.members
-    states = [_compiled_initial()(settings.training.seed + k, hyper, start_params, program) for k in range(members)]
-    return states[0] if members == 1 else _stack(states)
+    program, initial = _compiled_settings(settings), _compiled_initial()
+    seeds = range(settings.training.seed, settings.training.seed + settings.training.members)
+    hypers = hypers or [settings.optimizer.hyper()]
+    states = [initial(seed, hyper, start_params, program) for hyper in hypers for seed in seeds]
+    return states[0] if len(states) == 1 else _stack(states)
 
 
 def abstract_state(settings: Settings) -> TrainState:
@@ -265,7 +271,8 @@ def _with_missed(path: Path, settings: Settings, train_rows: Any) -> Any:
 
 def on_schedule(step: int, run: Training) -> bool:
     """Return whether a checkpoint of this step is due by training.save_every."""
-    return step % run.save_every == 0 or step == run.steps
+    save_every = run.save_every + -run.save_every % run.log_every
+    return step % save_every == 0 or step == run.steps
 
 
 def _stop(path: Path, step: int, checkpoints: Checkpoints, number: int) -> NoReturn:

@@ -17,8 +17,9 @@ from apformer.decoding.generate import Sampling, sampling_of
 from apformer.errors import UserError
 from apformer.formats import gpt2, peft
 from apformer.machine import devices, process
-from apformer.runs import directory, restore, settings_file
+from apformer.runs import directory, restore
 from apformer.settings import architecture_of
+from apformer.tasks import settings_file
 from apformer.tasks.text import folders
 from apformer.tokenizers import pretrained, text
 

@@ -12,11 +12,11 @@ from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 from apformer import flags, tasks
-from apformer.errors import UserError, tell
+from apformer.errors import UserError
 from apformer.report import trackers
-from apformer.runs import directory, settings_file
+from apformer.runs import directory
 from apformer.settings import Settings, Training, with_part
-from apformer.tasks import source_run
+from apformer.tasks import settings_file, source_run
 
 PROGRAM = "apformer train"
 PARTS = ("training", "model", "data", "options", "optimizer")
@@ -33,7 +33,7 @@ def parse(args: list[str], program: str = PROGRAM) -> Settings:
         UserError: Exit code USAGE; it names the flag and what fits.
     """
     start = _start(args, program)
-    settings = _rounded(_with_warmup(_read(start, args, program), args))
+    settings = _with_warmup(_read(start, args, program), args)
     settings_file.check(settings)
     trackers.require(settings.training.log_to)
     init_from = tasks.load(settings.task).init_from
@@ -46,16 +46,6 @@ def parse(args: list[str], program: str = PROGRAM) -> Settings:
         _require_same_model(settings.model, start.model, folder)
         settings = with_part(settings, "options", init_from=folder)
     return settings
-
-
-def _rounded(settings: Settings) -> Settings:
-    """Return the settings with save_every rounded up to a multiple of log_every, with a line on standard error."""
-    run = settings.training
-    if min(run.save_every, run.log_every) < 1 or run.save_every % run.log_every == 0:
-        return settings
-    rounded = run.save_every + -run.save_every % run.log_every
-    tell(f"--save_every is {rounded}, the next multiple of --log_every {run.log_every}")
-    return with_part(settings, "training", save_every=rounded)
 
 
 def _require_same_model(cfg: Any, source_cfg: Any, folder: str) -> None:

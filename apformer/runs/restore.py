@@ -19,8 +19,8 @@ from apformer.machine import devices, process
 from apformer.runs import checkpoint, directory, provenance, selection
 from apformer.runs.fit import abstract_state
 from apformer.runs.provenance import digest
-from apformer.runs.settings_file import read as load_settings
 from apformer.settings import Settings, architecture_of
+from apformer.tasks.settings_file import read as load_settings
 from apformer.train import TrainState
 
 

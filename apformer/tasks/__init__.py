@@ -8,7 +8,6 @@ how to bring a task.
 import pkgutil
 import shlex
 from collections.abc import Callable, Mapping
-from collections.abc import Set as AbstractSet
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -85,11 +84,6 @@ class Task(Protocol):
     @property
     def NOT_COMPILED(self) -> Mapping[str, tuple[str, ...]]:
         """{part of the settings: fields} that no compiled program depends on."""
-        ...
-
-    @property
-    def EVALUATION(self) -> AbstractSet[str]:
-        """Keys of evaluation.json that `page` reads."""
         ...
 
     @staticmethod

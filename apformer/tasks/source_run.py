@@ -3,28 +3,20 @@
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from apformer import files
-from apformer.errors import CHECKPOINT, UserError
-from apformer.settings import model_from, part_from
+from apformer.errors import UserError
+from apformer.settings import Settings
+from apformer.tasks import settings_file
 
 
-class Source(NamedTuple):
-    """Architecture, model and data of a run, from its config.json."""
-
-    architecture: str
-    model: Any  # Config of the architecture
-    data: Any  # Config of the task
-
-
-def read(folder: str | Path, task: str, data: type, words: tuple[str, str]) -> Source:
-    """Read the config.json of a run.
+def read(folder: str | Path, task: str, words: tuple[str, str]) -> Settings:
+    """Read the settings of a run.
 
     Args:
         folder: Directory of the run.
         task: Name of its task.
-        data: Config of this task.
         words: Words for messages: what a run of this task was trained on or to do, and the remedy.
 
     Raises:
@@ -39,12 +31,7 @@ def read(folder: str | Path, task: str, data: type, words: tuple[str, str]) -> S
     config = files.read_json(file)
     if isinstance(config, dict) and config.get("task", task if "flags" in config else None) != task:
         raise UserError(f"{folder} was not trained {trained}: {remedy}")
-    try:
-        name, flags = config["architecture"], config["flags"]
-        return Source(name, model_from(name, flags["model"]), part_from(data, flags["data"]))
-    except (KeyError, TypeError, ValueError, AttributeError, UserError) as error:
-        fault = f"{file} is damaged or of another version of apformer ({error})"
-        raise UserError(f"{fault}: restore it, or train anew", CHECKPOINT) from None
+    return settings_file.from_dict(config, file)
 
 
 def require_same(part: Any, run_part: Any, names: Iterable[str], folder: str) -> None:

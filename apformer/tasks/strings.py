@@ -29,11 +29,10 @@ from apformer.tasks.defaults import *  # noqa: F403
 from apformer.tasks.defaults import checked, make_loss, right_rows, token_nats
 from apformer.tasks.exact_match import by_group, continue_rows
 
-__all__ = ["EVALUATION", "NOT_COMPILED", "Options", "check", "evaluate", "example", "page", "predict", "validation"]
+__all__ = ["NOT_COMPILED", "Options", "check", "evaluate", "example", "page", "predict", "validation"]
 __all__ += defaults.__all__
 
 NOT_COMPILED = {"options": ("test_sequences",)}
-EVALUATION = {"strings", "loss", "exact", "by_length", "errors"}
 TEST_KEY, VALIDATION_KEY = 1, 2  # fixed, so that rows are the same for every seed
 VALIDATION_ROWS = 1024
 ROWS = 1024  # rows evaluated at once

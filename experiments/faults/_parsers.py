@@ -21,9 +21,9 @@ from apformer.commands import certify, evaluate, train
 from apformer.formats import gpt2, peft, weights
 from apformer.proof import check
 from apformer.report import trackers
-from apformer.runs import metrics, provenance, selection, settings_file
+from apformer.runs import metrics, provenance, selection
 from apformer.settings import Settings, Training
-from apformer.tasks import progressions
+from apformer.tasks import progressions, settings_file
 from apformer.tasks.progressions import text_file
 from apformer.tasks.text import folders, lora, shards
 from apformer.tasks.translation import corpus as pairs

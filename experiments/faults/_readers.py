@@ -97,7 +97,7 @@ def partial(path, identity):
 
 def of_page(path):
     data = {"step": 0, "member": 0, "parameters_sha256": "0", "missing": {}}
-    write_page([report._of_this_model(path, data, report.CERTIFICATE, "certify"), data])
+    write_page([report._of_this_model(path, data, "certify", report.CERTIFICATE), data])
 
 
 def export_proof(path, settings):

@@ -6,7 +6,7 @@ import pytest
 
 from apformer import cli, errors, tasks
 from apformer.files import read_json, write_json
-from apformer.runs import settings_file
+from apformer.tasks import settings_file
 from apformer.tokenizers import pretrained
 from tests.helpers.small_texts import TEXTS
 from tests.tokenizers.test_pretrained import write_gpt2

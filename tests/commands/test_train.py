@@ -13,8 +13,9 @@ from apformer import files as file_io
 from apformer.commands import evaluate
 from apformer.commands import train as experiment
 from apformer.errors import CHECKPOINT, USAGE, UserError
-from apformer.runs import checkpoint, fit, recipes, restore, selection, settings_file
+from apformer.runs import checkpoint, fit, recipes, restore, selection
 from apformer.runs import metrics as log
+from apformer.tasks import settings_file
 from apformer.tasks.progressions import training as task
 from tests.helpers.refusals import refused
 from tests.helpers.small_runs import on_rows

@@ -32,41 +32,44 @@ def make_run(path):
     return path
 
 
-def test_each_run_has_a_new_directory_and_latest_names_it(tmp_path):
-    paths = [directory.create("exact", root=tmp_path / "runs") for _ in range(4)]
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    """The folder of runs that are given no directory."""
+    monkeypatch.chdir(tmp_path)
+    return Path("runs")
+
+
+def test_each_run_has_a_new_directory_and_latest_names_it(root):
+    paths = [directory.create("exact") for _ in range(4)]
     assert len(set(paths)) == 4
     for path in paths:
         assert path.is_dir() and re.fullmatch(r"\d{8}-\d{6}-exact(-\d)?", path.name)
-    latest = tmp_path / "runs" / "latest"
+    latest = root / "latest"
     assert os.readlink(latest) == paths[-1].name
     make_run(paths[-1])
-    assert directory.find(root=tmp_path / "runs") == directory.find(latest) == directory.find(str(latest)) == paths[-1]
-    assert {path.name for path in (tmp_path / "runs").iterdir()} == {"latest", *(path.name for path in paths)}
+    assert directory.find() == directory.find(latest) == directory.find(str(latest)) == paths[-1]
+    assert {path.name for path in root.iterdir()} == {"latest", *(path.name for path in paths)}
 
 
-def test_on_a_file_system_without_links_the_latest_run_is_found_by_its_name(tmp_path, monkeypatch):
+def test_on_a_file_system_without_links_the_latest_run_is_found_by_its_name(root, monkeypatch):
     def unsupported(*_):
         raise OSError(95, "Operation not supported")
 
     monkeypatch.setattr(os, "symlink", unsupported)
-    root = tmp_path / "runs"
-    with refused(errors.USAGE, "has no latest run: train one"):
-        directory.find_begun(root=root)
+    with refused(errors.USAGE, "runs has no latest run: train one"):
+        directory.find_begun()
     for _ in range(2):
-        path = directory.create("exact", root=root)
+        path = directory.create("exact")
         (path / "config.json").write_text("{}")
-    assert directory.find_begun(root=root) == directory.find_begun(root / "latest") == path
+    assert directory.find_begun() == directory.find_begun(root / "latest") == path
 
 
-def test_a_copy_of_runs_without_links_takes_new_runs(tmp_path):
-    root = tmp_path / "runs"
+def test_a_copy_of_runs_without_links_takes_new_runs(root):
     make_run(root / "20200101-000000-exact")
     make_run(root / "latest")  # a copy of that run
-    path = directory.create("exact", root=root)
+    path = directory.create("exact")
     make_run(path)
-    assert (
-        directory.find(root=root) == directory.find(root / "latest") == path and os.listdir(path).count(".latest") == 0
-    )
+    assert directory.find() == directory.find(root / "latest") == path and os.listdir(path).count(".latest") == 0
 
 
 def test_run_dir_may_be_new_or_empty(tmp_path, name="new and/deep/données-数"):
@@ -105,30 +108,28 @@ def test_a_place_that_cannot_be_written(tmp_path, place):
     path = place(tmp_path)
     with refused(errors.DISK, "cannot write .*: mend that, or use another directory"):
         directory.create("exact", path)
-    with refused(errors.DISK, "cannot write .*: mend that, or use another directory"):
-        directory.create("exact", root=path)
     with refused(errors.USAGE, "is not a directory|holds no run"):
         directory.find(path)
 
 
-def test_too_little_space_is_seen_before_training(tmp_path, monkeypatch):
+def test_too_little_space_is_seen_before_training(tmp_path, root, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=3_000_000))
     assert directory.create("exact", tmp_path / "a", needs=3_000_000).is_dir()
-    for arguments in ({"run_dir": tmp_path / "b"}, {"root": tmp_path / "c"}):
+    for run_dir in (tmp_path / "b", None):
         with refused(errors.DISK, "has 3 MB free and this takes about 4 MB: free some space"):
-            directory.create("exact", needs=3_000_001, **arguments)
-    assert not list((tmp_path / "c").iterdir())
+            directory.create("exact", run_dir, needs=3_000_001)
+    assert not list(root.iterdir())
 
 
-def test_a_latest_run_that_is_gone_is_named(tmp_path):
-    latest = tmp_path / "runs" / "latest"
-    latest.parent.mkdir()
+def test_a_latest_run_that_is_gone_is_named(root):
+    latest = root / "latest"
+    root.mkdir()
     with refused(errors.USAGE, "has no latest run: train one .* or name the directory"):
-        directory.find(root=latest.parent)
+        directory.find()
     latest.symlink_to("two")
     for run in (None, latest):
         with refused(errors.USAGE, "latest names .*two, which is gone"):
-            directory.find(run, root=latest.parent)
+            directory.find(run)
 
 
 def test_what_is_missing_from_a_run_is_said(tmp_path):
@@ -252,10 +253,11 @@ from itertools import combinations
 from pathlib import Path
 from apformer import errors
 from apformer.runs import directory
-found, root, kinds = {}, Path(os.environ["REFUSED_BELOW"]), ("link", "rename", "lock", "append", "fsync", "force")
+os.chdir(os.environ["REFUSED_BELOW"])
+found, root, kinds = {}, Path("runs"), ("link", "rename", "lock", "append", "fsync", "force")
 for refused in [(), *combinations(kinds, 1), *combinations(kinds, 2)]:
     os.environ["REFUSED"] = ",".join(refused)
-    path = directory.create("exact", root=root)
+    path = directory.create("exact")
     try:
         with directory.lock(path):
             found[os.environ["REFUSED"]] = ["held", (root / "latest").is_symlink()]
@@ -297,8 +299,7 @@ def test_a_file_system_without_fsync_does_without_and_a_broken_disk_is_not_hidde
 
 
 def test_the_temporary_files_of_a_process_that_was_killed_are_removed(tmp_path):
-    (tmp_path / "figures").mkdir()
-    torn, kept = [".config.json.1.tmp", "figures/.loss.png.2.tmp"], [".notes.tmp", "config.json.tmp"]
+    torn, kept = [".config.json.1.tmp", ".evaluation.json.2.tmp"], [".notes.tmp", "config.json.tmp"]
     for name in torn + kept:
         (tmp_path / name).touch()
     for name, time in zip(torn, (0, 2**32), strict=True):  # the second as where the clock went back

@@ -8,7 +8,8 @@ import pytest
 
 from apformer import model
 from apformer.errors import CHECKPOINT, USAGE, UserError
-from apformer.runs import recipes, settings_file
+from apformer.runs import fit, recipes
+from apformer.tasks import settings_file
 from apformer.tasks.progressions.recipes import exact
 from tests.helpers import circuit
 from tests.helpers.refusals import refused
@@ -132,6 +133,6 @@ def test_a_config_json_without_settings_is_refused(config, tmp_path):
         settings_file.read(tmp_path)
 
 
-def test_checkpoints_are_rounded_up_to_lines_of_metrics(capsys):
-    assert recipes.parse("--log_every 20 --save_every 50".split()).training.save_every == 60
-    assert capsys.readouterr().err == "--save_every is 60, the next multiple of --log_every 20\n"
+def test_checkpoints_are_due_where_metrics_are_written():
+    run = recipes.parse("--steps 130 --log_every 20 --save_every 50".split()).training
+    assert [step for step in (*range(0, 130, 20), 130) if fit.on_schedule(step, run)] == [0, 60, 120, 130]

@@ -11,8 +11,8 @@ from apformer import model, tasks
 from apformer.commands import train
 from apformer.errors import DATA, USAGE, UserError
 from apformer.files import read_json, write_json
-from apformer.runs import fit, restore, settings_file
-from apformer.tasks import text
+from apformer.runs import fit, restore
+from apformer.tasks import settings_file, text
 from tests.helpers import small_runs
 from tests.helpers.refusals import refused
 

@@ -16,8 +16,9 @@ from apformer.commands import resume
 from apformer.commands import train as experiment
 from apformer.errors import CHECKPOINT, NON_FINITE, USAGE, UserError
 from apformer.optimizer import Config as Optimizer
-from apformer.runs import checkpoint, directory, fit, metrics, restore, selection, settings_file
+from apformer.runs import checkpoint, directory, fit, metrics, restore, selection
 from apformer.settings import Settings, Training
+from apformer.tasks import settings_file
 from apformer.tasks.progressions import Options, training
 from tests.helpers.refusals import refused
 from tests.helpers.small_models import bits

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from apformer import tasks
-from apformer.runs import settings_file
+from apformer.tasks import settings_file
 from tests.helpers import small_runs
 
 NAMES = set(tasks.NAMES)

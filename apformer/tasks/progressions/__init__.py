@@ -19,7 +19,7 @@ from apformer.tasks.progressions.continuation import example, predict
 from apformer.tasks.progressions.evaluation import evaluate
 from apformer.tasks.progressions.generator import Config
 from apformer.tasks.progressions.options import Options
-from apformer.tasks.progressions.page_data import EVALUATION, page
+from apformer.tasks.progressions.page_data import page
 from apformer.tasks.progressions.proof import of as contexts
 from apformer.tasks.progressions.recipes import RECIPES
 from apformer.tasks.progressions.training import (

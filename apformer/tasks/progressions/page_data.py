@@ -16,18 +16,6 @@ from apformer.tasks.progressions.evaluation import MODES, carries, charts, doubt
 from apformer.tasks.progressions.generator import Config
 from apformer.tokenizers import digits as tokenizer
 
-EVALUATION = {
-    "terms",
-    "exact_teacher_forced",
-    "exact_free_running",
-    "exact_sequences",
-    "nats_per_char",
-    "errors",
-    "by_position",
-    "by_difference",
-    "by_carries",
-    "by_first_and_difference",
-}
 ASK = "Type a progression, such as 007 010 013."
 
 
@@ -38,7 +26,7 @@ def page(settings: Settings, rows: training.Rows, params: Any, evaluation: dict 
         settings: Settings of the run.
         rows: Rows of the run.
         params: Parameters of the model; None for a page without the model.
-        evaluation: Content of evaluation.json with all keys of EVALUATION, or None.
+        evaluation: Content of evaluation.json, or None.
         path: Directory of the run.
     """
     cfg = settings.data

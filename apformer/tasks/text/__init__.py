@@ -8,7 +8,7 @@ from apformer.decoding.generate import generate
 from apformer.tasks.defaults import floor, init_from
 from apformer.tasks.text.corpus import Config, Options
 from apformer.tasks.text.evaluation import evaluate
-from apformer.tasks.text.page_data import EVALUATION, page
+from apformer.tasks.text.page_data import page
 from apformer.tasks.text.recipes import RECIPES
 from apformer.tasks.text.training import (
     NOT_COMPILED,

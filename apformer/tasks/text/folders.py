@@ -8,7 +8,6 @@ from typing import Any
 from apformer.errors import UserError
 from apformer.formats import gpt2
 from apformer.tasks import source_run
-from apformer.tasks.text.corpus import Config
 
 DOWNLOAD = "hf download gpt2 config.json model.safetensors tokenizer.json --local-dir gpt2"
 HOW_TO_GET = f"`{DOWNLOAD}` fetches the published GPT-2"
@@ -44,5 +43,5 @@ def read_config(folder: str | Path) -> tuple[str, Any]:
     if is_gpt2(path):
         return "model", gpt2.read_config(path / "config.json")
     others = "use `apformer predict` or `apformer translate`, or name a run of a text"
-    source = source_run.read(path, "text", Config, ("on a text", others))
+    source = source_run.read(path, "text", ("on a text", others))
     return source.architecture, source.model

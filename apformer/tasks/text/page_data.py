@@ -14,7 +14,6 @@ from apformer.tasks.text.evaluation import by_position
 from apformer.tokenizers import merges, pretrained
 from apformer.tokenizers.text import BytePairs
 
-EVALUATION = {"nats_by_position", "nats_per_token", "perplexity", "bits_per_character"}
 LETTERS = 40  # most characters of an example prompt
 LINE = 16  # characters after which a line of text may break
 

@@ -7,7 +7,7 @@ target}.
 from apformer.tasks.defaults import feed, floor, init_from, initial_params, make_optimizer, model_params
 from apformer.tasks.translation.corpus import Config, Options
 from apformer.tasks.translation.evaluation import evaluate
-from apformer.tasks.translation.page_data import EVALUATION, page
+from apformer.tasks.translation.page_data import page
 from apformer.tasks.translation.recipes import RECIPES
 from apformer.tasks.translation.search import translate
 from apformer.tasks.translation.training import (

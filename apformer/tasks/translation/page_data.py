@@ -22,8 +22,6 @@ from apformer.tokenizers import merges
 
 Json = dict[str, Any]  # an evaluation, or a section of the page
 
-EVALUATION = {"alpha", "beams", "by_length", "exact", "parts", "sentences", *scores.NAMES}
-EVALUATION |= {signature for _, signature in scores.NAMES.values()}
 ROWS = 48  # most validation pairs
 WORK = 1.5e9  # multiplications for them in the page, about a second
 LONGEST, FIRST = 100, 8  # most characters of an example sentence, and about the words of the first

@@ -6,6 +6,7 @@ source_tokenizer.json, target_tokenizer.json      apart
 
 from pathlib import Path
 
+from apformer.settings import Settings
 from apformer.tasks import source_run
 from apformer.tasks.translation import corpus
 from apformer.tokenizers import pretrained
@@ -35,9 +36,9 @@ def load(path: Path) -> Pair:
     return tokenizer, tokenizer
 
 
-def of_run(folder: str) -> source_run.Source:
+def of_run(folder: str) -> Settings:
     """Read the model and data of a run of a translator. Raises UserError if the folder holds none."""
-    return source_run.read(folder, "translation", corpus.Config, ("to translate", "name a run of --recipe translate"))
+    return source_run.read(folder, "translation", ("to translate", "name a run of --recipe translate"))
 
 
 def load_same(folder: str, cfg: corpus.Config) -> Pair:

@@ -13,7 +13,7 @@ from apformer.tasks.defaults import (
     stored_settings,
 )
 from apformer.tasks.words.corpus import Config, Options, files
-from apformer.tasks.words.evaluation import EVALUATION, evaluate, page
+from apformer.tasks.words.evaluation import evaluate, page
 from apformer.tasks.words.nearest import neighbours
 from apformer.tasks.words.recipes import RECIPES
 from apformer.tasks.words.training import (

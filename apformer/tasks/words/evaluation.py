@@ -20,8 +20,6 @@ from apformer.tasks.words import training
 from apformer.tasks.words.corpus import Rows
 from apformer.tasks.words.nearest import listed_words, nearest, table
 
-EVALUATION = {"nats", "neighbours", "plane"}
-
 
 def evaluate(model: Model, settings: Settings, rows: Rows, progress: Progress) -> Evaluation:
     """Return the neighbours of the listed words, a plane of all of these words, and the validation loss."""

@@ -9,8 +9,6 @@ from apformer.settings import Settings
 from apformer.tasks.progressions import page_data
 from apformer_lab import training
 
-EVALUATION = {"trained_digits", "widths", "pairs", "exact_teacher_forced", "exact_free_running", "errors"}
-
 
 def page(settings: Settings, rows_: Any, params: Any, evaluation: dict | None, path: Path) -> dict:
     """Return the content of the page, see `report.sections`. params: None for a page without the model."""

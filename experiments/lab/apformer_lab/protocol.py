@@ -7,12 +7,11 @@ from apformer.tasks import defaults
 from apformer.tasks.defaults import *  # noqa: F403
 from apformer_lab.continuation import predict
 from apformer_lab.evaluation import evaluate
-from apformer_lab.page import EVALUATION, page
+from apformer_lab.page import page
 from apformer_lab.training import NOT_COMPILED, Options, check, example, make_loss, sample, validation
 
 __all__ = [
     "ARCHITECTURES",
-    "EVALUATION",
     "NOT_COMPILED",
     "Options",
     "check",

@@ -12,7 +12,8 @@ from tyro.conf import Positional
 from apformer import flags
 from apformer.commands.translate import printed
 from apformer.errors import USAGE, UserError
-from apformer.runs import directory, restore, settings_file
+from apformer.runs import directory, restore
+from apformer.tasks import settings_file
 from apformer.tasks.translation import corpus, training, vocabularies
 from apformer_lab.diversified import Options, check_search
 from apformer_lab.diversified.search import search

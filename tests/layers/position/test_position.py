@@ -105,7 +105,8 @@ from apformer.layers import config
 import jax, jax.numpy as jnp, numpy as np
 from apformer import model, optimizer
 from apformer.analysis import ablate
-from apformer.runs import recipes, settings_file
+from apformer.runs import recipes
+from apformer.tasks import settings_file
 cfg = model.Config(d_model=6, n_heads=3, position="slanted", similarity="distance", window=3)
 params = jax.jit(lambda key: model.init(key, cfg))(jax.random.key(0))
 assert params["blocks"]["attention"]["slanted"]["slope"].shape == (1, 3)

@@ -7,7 +7,8 @@ import pytest
 
 from apformer import cli
 from apformer.errors import DATA, USAGE, UserError
-from apformer.runs import recipes, restore, settings_file
+from apformer.runs import recipes, restore
+from apformer.tasks import settings_file
 from apformer.tasks.text import corpus, training
 from tests.helpers.refusals import refused
 from tests.helpers.small_runs import TEXT

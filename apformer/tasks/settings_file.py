@@ -99,8 +99,6 @@ def check(settings: Settings) -> None:
         require(flag, least <= getattr(part, flag) < end, part, fits)
     require_whole("seed", run, 0, 2**31 - run.members)
     require("min_lr", 0 <= rule.min_lr <= rule.learning_rate, rule, f"0 to --learning_rate, {rule.learning_rate}")
-    fits = f"a multiple of --log_every {run.log_every}"
-    require("save_every", run.save_every % run.log_every == 0, run, fits)
     if run.average > run.keep:
         raise UserError(f"--average {run.average} is of more checkpoints than --keep {run.keep}: keep as many")
     if run.remat and settings.architecture not in ("model", "seq2seq"):
