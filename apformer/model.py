@@ -111,11 +111,6 @@ def max_tokens(cfg: Config) -> int | None:
     return scheme.max_tokens(cfg.max_len) if hasattr(scheme, "max_tokens") else None
 
 
-def wants_key(cfg: Config) -> bool:
-    """Return whether training draws at random, so that `apply` takes a key."""
-    return cfg.dropout > 0 or cfg.attention_dropout > 0
-
-
 def init(key: Array, cfg: Config) -> Params:
     """Return parameters, a nested dict of float32 arrays; those of the blocks have a leading axis of layers."""
     embedding_key, position_key, block_key, norm_key, head_key = jax.random.split(key, 5)

@@ -62,11 +62,6 @@ def unstack(params: Params) -> Params:
     return params
 
 
-def wants_key(cfg: Config) -> bool:
-    """Return whether training draws at random, so that `apply` takes a key."""
-    return cfg.dropout > 0
-
-
 def init(key: Array, cfg: Config) -> Params:
     """Return parameters, a nested dict of float32 arrays; those of the cells have a leading axis of layers."""
     embedding_key, cells_key, head_key = jax.random.split(key, 3)

@@ -92,11 +92,6 @@ def max_tokens(cfg: Config) -> int | None:
     return model.max_tokens(config_of(cfg, "decoder"))
 
 
-def wants_key(cfg: Config) -> bool:
-    """Return whether training draws at random, so that `apply` takes a key."""
-    return cfg.dropout > 0
-
-
 def init(key: Array, cfg: Config) -> model.Params:
     """Return parameters, a nested dict of float32 arrays; those of the blocks have a leading axis of layers."""
     keys = iter(jax.random.split(key, 10))

@@ -99,7 +99,7 @@ def load_architecture(name: str) -> ModuleType:
     """Return the module of an architecture: a module of apformer, or one that an installed package brings.
 
     It has `Config`, `init` and `apply` as `apformer.model` has. Other functions that it lacks are added: `init_cache`
-    and `extend` (all tokens computed again), `max_tokens` (no bound), `wants_key` (no dropout), `unstack` (no change).
+    and `extend` (all tokens computed again), `max_tokens` (no bound), `unstack` (no change).
 
     Raises:
         UserError: Exit code USAGE, if there is no such module, or if it lacks `Config`, `init` or `apply`.
@@ -107,8 +107,7 @@ def load_architecture(name: str) -> ModuleType:
     module = plugins.load("apformer.architectures", name, ARCHITECTURES, "apformer", ("Config", "init", "apply"))
     if not {"init_cache", "extend"} <= vars(module).keys():  # one of its own would not fit the other
         vars(module).update(recompute.functions(module))
-    defaults: dict[str, Any] = {"unstack": lambda params: params}
-    defaults |= dict.fromkeys(("max_tokens", "wants_key"), lambda cfg: None)
+    defaults: dict[str, Any] = {"unstack": lambda params: params, "max_tokens": lambda cfg: None}
     for attribute, function in defaults.items():
         vars(module).setdefault(attribute, function)
     return module

@@ -3,15 +3,18 @@
 An implicit promotion or broadcast in the library is an error here, so that a wrong dtype or a wrong axis fails.
 """
 
+import ctypes
 import gc
 import math
 import os
 import signal
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a proof has threads of its own
 # Compiling is most of what tests do, and what they compile runs for a moment; the experiments run fully optimised code.
 # Its emitters of fusions take most of that time. jaxlib 0.10 does without them if asked to; 0.12 refuses the flag.
 os.environ.setdefault(
@@ -60,6 +63,9 @@ def pytest_collection_finish():
     gc.set_threshold(50_000, 20, 100)
 
 
+MEMORY = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")  # bytes of the machine
+
+
 def resident():
     """Bytes of memory that this process holds; where only Linux could say, more than any limit."""
     pages = Path("/proc/self/statm")
@@ -70,8 +76,11 @@ def resident():
 def programs_end():
     """Modules share compiled programs until their process is large: those of all tests together hold six gigabytes."""
     yield
-    if resident() > 1.5e9:
+    if resident() > max(1.5e9, MEMORY / 8):
         jax.clear_caches()
+        gc.collect()
+        with suppress(OSError, AttributeError):  # glibc's: else the process stays as large, and clears time and again
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 def pytest_xdist_auto_num_workers():

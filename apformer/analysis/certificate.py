@@ -46,7 +46,7 @@ def case(settings: Settings, contexts: Any, params: Any) -> Case:
             has no `whole_rows`, which JAX could compute.
     """
     contexts = contexts(settings) if callable(contexts) else contexts
-    data, cfg = asdict(settings.data), asdict(settings.model)
+    data, cfg = asdict(settings.data), asdict(settings.model) | {"architecture": settings.architecture}
     fault = contexts.fault(data, cfg)
     if fault and not hasattr(contexts, "whole_rows"):
         raise UserError(f"the contexts are not those of this model: {fault}; train with the recipe's own flags")

@@ -113,8 +113,9 @@ def bound_norm(x: np.ndarray, e: np.ndarray, w: dict, name: str, epsilon: float)
 
 
 class HeadBounds(NamedTuple):
-    """Bounds of the errors of queries, keys and values, and of the matrices that carry them on. dq, dk, dv: errors."""
+    """Queries, keys and values, with bounds of their errors dq, dk, dv and of the matrices that carry these on."""
 
+    heads: network.Heads
     e: np.ndarray  # (M,) length of the error of the normed states
     tokens: np.ndarray  # (M, 7, H) |W_q' k|, rounding of k, |dk|, |k|; rounding of v, |dv|, |v|
     query: np.ndarray  # (M, 4, H) |W_k' q|, rounding of q, |dq|, |q|
@@ -124,9 +125,9 @@ class HeadBounds(NamedTuple):
     spectral_abs_o: float32  # of |W_o|
 
 
-def bound_heads(x: np.ndarray, e: np.ndarray, heads: network.Heads, w: dict, cfg: dict) -> HeadBounds:
-    """Bound the errors of queries, keys and values of states x (M, D) with errors of length e (M,) at most."""
-    D, H = cfg["d_model"], cfg["n_heads"]
+def bound_heads(x: np.ndarray, e: np.ndarray, w: dict, cfg: dict) -> HeadBounds:
+    """Compute queries, keys and values, and bound their errors, for states x (M, D) with errors of length e (M,)."""
+    heads, D, H = network.project(x, w, cfg), cfg["d_model"], cfg["n_heads"]
     K, scale, errors, scaled = D // H, scale_of(w, "attention_norm"), {}, {}
 
     def sizes(at: slice) -> tuple:
@@ -147,7 +148,7 @@ def bound_heads(x: np.ndarray, e: np.ndarray, heads: network.Heads, w: dict, cfg
     W_o = w["attention.output"].reshape(D, D)
     through = np.einsum("dhk,hkj->hdj", scaled["value"], W_o.reshape(H, K, D)).reshape(H, -1)
     spectral = map(spectral_norm, (W_o, scaled["value"].reshape(D, D), np.abs(W_o)))
-    return HeadBounds(normed_e, tokens, query, padded(through @ through.T).astype(float32), *spectral)
+    return HeadBounds(heads, normed_e, tokens, query, padded(through @ through.T).astype(float32), *spectral)
 
 
 def padded(forms: np.ndarray) -> np.ndarray:
@@ -159,8 +160,9 @@ def padded(forms: np.ndarray) -> np.ndarray:
 
 
 class AttentionBounds(NamedTuple):
-    """Bounds of the errors of states y after attention, by their source, and the attention weights."""
+    """States after attention, bounds of their errors by source, and the attention weights."""
 
+    y: np.ndarray  # (N, D)
     e: np.ndarray  # (N,) length of the error of y
     mean: np.ndarray  # (N, H) length of the error of each head's weighted sum, without the part due to `read`
     rest: np.ndarray  # (N,) length of the error of y, without the parts due to `read` and `mean`
@@ -169,19 +171,12 @@ class AttentionBounds(NamedTuple):
     by_read: np.ndarray  # (N, W) factor by which that error may grow on its way into y
 
 
-def bound_attention(
-    attention: network.Attention,
-    heads: network.Heads,
-    below: HeadBounds,
-    row: np.ndarray,
-    w: dict,
-    size_x: np.ndarray,
-    e_x: np.ndarray,
-) -> AttentionBounds:
-    """Bound the errors of the states after attention, the result of network.attend for the same heads, row and w.
+def bound_attention(below: HeadBounds, row: np.ndarray, x: np.ndarray, e_x: np.ndarray, w: dict) -> AttentionBounds:
+    """Compute the states after attention as network.attend does, and bound their errors.
 
-    below: bounds of the heads. size_x, e_x: (N,) lengths of the states to which the output is added, and their errors.
+    e_x: (N,) bounds of the lengths of the errors of x, to which the output is added.
     """
+    heads, attention = below.heads, network.attend(below.heads, row, x, w)
     (N, W), (H, K) = row.shape, heads.q.shape[1:]
     mean, score, weight = (
         part.astype(float32) for part in (attention.mean.reshape(N, H, K), attention.score, attention.weight)
@@ -205,12 +200,13 @@ def bound_attention(
         sizes = (weight[o] * (1 + any_move) + moves[o]) * (size_v + dv)
         e_mean += weight[o] * rounding_v + sum_rounding(W + 8, sizes)  # W + 4, and v - mean is itself rounded
     e_mean = float32(SLACK) * (e_mean + float32(gamma(W + 8) + 2 * FUNCTION) * (size_mean + e_mean))
-    size = below.spectral_abs_o * (length(size_mean) + length(e_mean) + below.spectral_v * read.max(0)) + size_x + e_x
+    size = below.spectral_abs_o * (length(size_mean) + length(e_mean) + below.spectral_v * read.max(0))
+    size = size + length(x).astype(float32) + e_x
     rest = float32(SLACK) * (e_x + sum_rounding(H * K + 2, size))
     by_read = np.sqrt(np.maximum(np.einsum("onh,onh->on", weight[:W], weight[:W] @ below.forms), 0.0))
     growth = np.minimum(by_read, below.spectral_o * below.spectral_v * weight[:W].max(2))
     e = float32(SLACK) * (rest + below.spectral_o * length(e_mean) + (read * growth).sum(0))
-    return AttentionBounds(e, e_mean, rest, weight[:W].swapaxes(0, 1), read.T, by_read.T)
+    return AttentionBounds(attention.y, e, e_mean, rest, weight[:W].swapaxes(0, 1), read.T, by_read.T)
 
 
 class Units(NamedTuple):
@@ -258,17 +254,14 @@ def bound_block(
 
     e: (M,) bounds of the lengths of the errors of x. All else as for network.block; onto has no error.
     """
-    heads, units = network.project(x, w, cfg), hidden_units(w)
-    below, residual = bound_heads(x, e, heads, w, cfg), onto is None
+    below, units, residual = bound_heads(x, e, w, cfg), hidden_units(w), onto is None
     W_2 = w["feedforward.contract.weight"]
     spectral_2 = spectral_norm(W_2)
 
     def batch(at: slice) -> tuple:
         row = seen[at]
         base = x[row[:, 0]] if onto is None else onto[at]
-        attention = network.attend(heads, row, base, w)
-        size_x, e_x, y = length(base).astype(float32), e[row[:, 0]] * residual, attention.y
-        e_y = bound_attention(attention, heads, below, row, w, size_x, e_x).e
+        y, e_y, *_ = bound_attention(below, row, base, e[row[:, 0]] * residual, w)
         h = network.hidden(y, w, cfg)
         z = network.contract(h, w) + y * residual
         normed, h = bound_norm(y, e_y, w, "feedforward_norm", cfg["norm_epsilon"]), h.astype(float32)

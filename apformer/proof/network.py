@@ -54,23 +54,31 @@ def unsupported(cfg: dict, contexts: ModuleType) -> str | None:
 def shapes(cfg: dict, contexts: ModuleType) -> dict[str, tuple[int, ...]]:
     """Return {name: shape} of all weights of a Config; those of the blocks are stacked, with the layers first."""
     L, D, H, V = (cfg[name] for name in ("n_layers", "d_model", "n_heads", "vocab_size"))
-    K, F = D // H, cfg["d_ff"] or 4 * D
-    names = ("attention_norm", *(("feedforward_norm",) if cfg.get("feedforward_norm", True) else ()))
-    norms = names if cfg["norm"] == "layer" else ()
-    tied, blocks = cfg["tie_embeddings"], {}
+    K, F, tied = D // H, cfg["d_ff"] or 4 * D, cfg["tie_embeddings"]
+    shapes = {"embedding.table": (V, D), "blocks.attention.value": (L, D, H, K)}
+    shapes |= {"blocks.feedforward.expand.weight": (L, D, F), "blocks.feedforward.expand.bias": (L, F)}
+    shapes |= {"blocks.feedforward.contract.weight": (L, F, D), "blocks.feedforward.contract.bias": (L, D)}
     if cfg.get("similarity") != "none":
-        blocks |= dict.fromkeys(("attention.query", "attention.key"), (D, H, K))
-    blocks |= {"attention.value": (D, H, K)} | ({"attention.output": (H, K, D)} if cfg["output_projection"] else {})
-    blocks |= {"attention.sink": (H,)} if cfg["attention_sink"] else {}
-    blocks |= {contexts.bias(cfg): (H, len(contexts.reads(cfg, 1)))} if hasattr(contexts, "bias") else {}
-    blocks |= {"feedforward.expand.weight": (D, F), "feedforward.contract.weight": (F, D)}
-    blocks |= {"feedforward.expand.bias": (F,), "feedforward.contract.bias": (D,)}
-    blocks |= {f"{norm}.{part}": (D,) for norm in norms for part in ("scale", "bias")}
-    shapes = {f"blocks.{name}": (L, *shape) for name, shape in blocks.items()}
-    shapes |= {f"final_norm.{part}": (D,) for part in ("scale", "bias") if cfg["final_norm"]}
-    shapes |= {"position.table": (cfg["max_len"], D)} if cfg.get("position") == "learned" else {}
-    shapes |= {"embedding.table": (V, D)} | ({} if tied else {"head.output.weight": (D, V)})
-    return shapes | ({"head.bias" if tied else "head.output.bias": (V,)} if cfg.get("head_bias", True) else {})
+        shapes |= {"blocks.attention.query": (L, D, H, K), "blocks.attention.key": (L, D, H, K)}
+    if cfg["output_projection"]:
+        shapes["blocks.attention.output"] = L, H, K, D
+    if cfg["attention_sink"]:
+        shapes["blocks.attention.sink"] = L, H
+    if hasattr(contexts, "bias"):
+        shapes[f"blocks.{contexts.bias(cfg)}"] = L, H, len(contexts.reads(cfg, 1))
+    if cfg["norm"] == "layer":
+        shapes |= dict.fromkeys(("blocks.attention_norm.scale", "blocks.attention_norm.bias"), (L, D))
+        if cfg.get("feedforward_norm", True):
+            shapes |= dict.fromkeys(("blocks.feedforward_norm.scale", "blocks.feedforward_norm.bias"), (L, D))
+    if cfg["final_norm"]:
+        shapes |= {"final_norm.scale": (D,), "final_norm.bias": (D,)}
+    if cfg.get("position") == "learned":
+        shapes["position.table"] = cfg["max_len"], D
+    if not tied:
+        shapes["head.output.weight"] = D, V
+    if cfg.get("head_bias", True):
+        shapes["head.bias" if tied else "head.output.bias"] = (V,)
+    return shapes
 
 
 def complete(weights: dict[str, np.ndarray], cfg: dict, contexts: ModuleType) -> dict[str, np.ndarray]:

@@ -44,8 +44,7 @@ class LastLayer(NamedTuple):
 
     attended: AttentionBounds
     errors: ErrorFactors  # of the states after attention
-    y: np.ndarray  # (N, D) states after attention
-    normed: Normed  # norm of y
+    normed: Normed  # norm of these states
     h: np.ndarray  # (N, F) hidden units before the activation
     local: np.ndarray  # (N, F) rounding of h itself
     dh: np.ndarray  # (N, F) bound of the error of h
@@ -100,18 +99,15 @@ def bounded_logits(
     for seen, w in steps[:-1]:
         x, e = bounds.bound_block(x, e, seen, w, cfg)
     seen, w = steps[-1]
-    heads = network.project(x, w, cfg)
-    below, units = bounds.bound_heads(x, e, heads, w, cfg), bounds.hidden_units(w)
+    below, units = bounds.bound_heads(x, e, w, cfg), bounds.hidden_units(w)
     unit_directions = prepare_directions(units.columns, "feedforward_norm.scale" in w, w)
     logits = [logit_differences(token, weights, w) for token in range(cfg["vocab_size"])]
-    spectral_2, size_x = spectral_norm(w["feedforward.contract.weight"]), length(x).astype(float32)
-    epsilon = cfg["norm_epsilon"]
+    spectral_2, epsilon = spectral_norm(w["feedforward.contract.weight"]), cfg["norm_epsilon"]
 
     def batch(at: slice) -> tuple[np.ndarray, np.ndarray]:
-        row, newest = seen[at], seen[at, 0]
-        attention = network.attend(heads, row, x[newest], w)
-        attended = bounds.bound_attention(attention, heads, below, row, w, size_x[newest], e[newest])
-        errors, y = factor_errors(attended), attention.y
+        newest = seen[at, 0]
+        attended = bounds.bound_attention(below, seen[at], x[newest], e[newest], w)
+        errors, y = factor_errors(attended), attended.y
         h = network.hidden(y, w, cfg)
         z, h = network.contract(h, w) + y, h.astype(float32)
         normed = bounds.bound_norm(y, attended.e, w, "feedforward_norm", epsilon)
@@ -125,8 +121,8 @@ def bounded_logits(
         rounding = bounds.output_rounding(length(y).astype(float32) + attended.e, h, change, units, w)
         e_z = float32(SLACK) * (attended.e + spectral_2 * length(change) + rounding)
         final = bounds.bound_norm(z, e_z, weights, "final_norm", epsilon)
-        last = LastLayer(attended, errors, y, normed, h, local, dh, change, z, rounding, final)
-        ratio = np.zeros(len(row))
+        last = LastLayer(attended, errors, normed, h, local, dh, change, z, rounding, final)
+        ratio = np.zeros(len(y))
         for token in network.distinct(right[at]):
             rows = right[at] == token
             ratio[rows] = margin_ratios(last if rows.all() else select(last, rows), logits[token], w)
@@ -167,7 +163,7 @@ def tight_bound(last: LastLayer, columns: np.ndarray, through: np.ndarray, w: di
     a, second_order = (active * through) @ w["feedforward.expand.weight"].T, 0.0
     back = a = a * scale_of(w, "feedforward_norm")
     if "feedforward_norm.scale" in w:
-        r = (last.y - last.y.mean(1, keepdims=True)) / normed.s[:, None]
+        r = (attended.y - attended.y.mean(1, keepdims=True)) / normed.s[:, None]
         back = (a - a.mean(1, keepdims=True) - r * (a * r).mean(1, keepdims=True)) / normed.s[:, None]
         second_order = remainder(attended.e, normed.least, columns.shape[1])
     nonlinear = active * last.local + np.maximum(last.dh - np.abs(last.h), 0.0)

@@ -63,10 +63,7 @@ def begin(path: Path, settings: Settings, rows: Any, start_params: Any = None) -
 def initial_state(settings: Settings, start_params: Any = None, hypers: Sequence[dict] = ()) -> TrainState:
     """Return the state before the first step, with a leading axis of members if there are several.
 
-    Args:
-        settings: Settings of the run.
-        start_params: Parameters of the model that the settings name to begin with, or None.
-        hypers: Hyperparameters of the optimizer, each for one population of all seeds; those of the settings if empty.
+    start_params: parameters to begin with, or None. hypers: hyperparameters of the optimizer, each of a population.
     """
     program, initial = _compiled_settings(settings), _compiled_initial()
     seeds = range(settings.training.seed, settings.training.seed + settings.training.members)

@@ -34,14 +34,14 @@ def parse(args: list[str], program: str = PROGRAM) -> Settings:
     """
     start = _start(args, program)
     settings = _with_warmup(_read(start, args, program), args)
-    settings_file.check(settings)
-    trackers.require(settings.training.log_to)
     init_from = tasks.load(settings.task).init_from
     folder = init_from(settings) and directory.named(init_from(settings))
     if folder != init_from(start):  # the recipe ignored it, and would train a new model
         fault = f"--init_from is no flag of --recipe {start.training.recipe}"
         fitting = next(recipe for recipe, _, _ in _variants(start.task) if "init_from" in _arguments(recipe))
         raise UserError(f"{fault}: give --recipe {fitting}, or drop the flag")
+    settings_file.check(settings)
+    trackers.require(settings.training.log_to)
     if folder is not None:
         _require_same_model(settings.model, start.model, folder)
         settings = with_part(settings, "options", init_from=folder)

@@ -192,7 +192,6 @@ NAMES = tuple(name for name in vars(Task) if not name.startswith("_"))
 #   missed(settings, train_rows, records of missed.jsonl) -> train_rows, from which `sample` draws from then on
 #   train_step(settings, loss_fn, step) -> step    another train step than `train.make_train_step` makes
 #   adapters(settings) -> {rank, alpha, base}      of the low-rank adapters that were trained; None if none were
-OPTIONAL = ("contexts", "predict", "neighbours", "generate", "translate", "missed", "train_step", "adapters")
 
 GROUP = "apformer.tasks"
 OWN = tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if module.ispkg))
@@ -240,7 +239,7 @@ def recipes() -> dict[str, str]:
 
 
 def ability(settings: Settings, name: str, run: str | Path, command: str | None = None) -> Any:
-    """Return an optional function or module of a task, see OPTIONAL.
+    """Return an optional function or module of a task, one of those listed above.
 
     Args:
         settings: Settings of a run.

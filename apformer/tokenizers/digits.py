@@ -16,13 +16,7 @@ Tokens = np.ndarray | jax.Array | Sequence[int]
 VOCABULARY: dict[str, int] = json.loads(
     resources.files("apformer.tokenizers").joinpath("vocabulary.json").read_text("utf-8")
 )
-
-_UNKNOWN = -1
-_TOKEN_OF = np.full(129, _UNKNOWN, np.int32)  # by code point; the last entry stands for all beyond ASCII
-_CODE_OF = np.zeros(len(VOCABULARY), np.uint32)
-for _character, _token in VOCABULARY.items():
-    _TOKEN_OF[ord(_character)] = _token
-    _CODE_OF[_token] = ord(_character)
+CHARACTERS = "".join(VOCABULARY)  # in the order of their tokens
 
 
 def encode(text: str) -> np.ndarray:
@@ -30,8 +24,8 @@ def encode(text: str) -> np.ndarray:
 
     Raises UserError (exit DATA) that names the first character outside the vocabulary.
     """
-    tokens_T = _TOKEN_OF[np.minimum(codes(text), 128)]
-    refuse_unknown(text, tokens_T == _UNKNOWN, "use the digits 0-9 and the space")
+    tokens_T = np.array([VOCABULARY.get(character, -1) for character in text], np.int32)
+    refuse_unknown(text, tokens_T < 0, "use the digits 0-9 and the space")
     return tokens_T
 
 
@@ -40,7 +34,7 @@ def decode(tokens_T: Tokens) -> str:
 
     Raises UserError (exit DATA) that names the first id outside the vocabulary.
     """
-    return _CODE_OF[require_known(tokens_T, len(VOCABULARY))].tobytes().decode("utf-32-le")
+    return "".join(CHARACTERS[token] for token in require_known(tokens_T, len(VOCABULARY)))
 
 
 def codes(text: str) -> np.ndarray:

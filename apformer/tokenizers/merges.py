@@ -25,9 +25,7 @@ def pairs(tokenizer: Characters | BytePairs) -> list[tuple[int, int, int]] | Non
     if "merges" not in model:
         return None
     id_of = model["vocab"].get
-    # A pair is a list, or a text with a space.
-    pairs = (pair if isinstance(pair, list) else pair.split(" ") for pair in model["merges"])
-    return [(id_of(left), id_of(right), id_of(left + right)) for left, right in pairs]
+    return [(id_of(left), id_of(right), id_of(left + right)) for left, right in model["merges"]]
 
 
 def of(tokenizer: BytePairs) -> dict[str, Any]:
@@ -45,10 +43,7 @@ def of(tokenizer: BytePairs) -> dict[str, Any]:
     if pattern is None or merged is None or unsupported or None in tokens:
         raise UserError("No text can be typed: its tokenizer cuts it in a way that this page does not know", DATA)
     specials = {added["content"]: added["id"] for added in content["added_tokens"]}
-    return {"bytes": tokens, "merges": merged, "pattern": in_javascript(pattern), "specials": specials}
-
-
-def in_javascript(pattern: str) -> str:
-    """Write a pattern of GPT-2 or GPT-4 for a RegExp with the flags g and u."""
+    # For a RegExp of JavaScript with the flags g and u.
     pattern = pattern.replace(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)", ANY_CASE)
-    return pattern.replace(r"\S", r"\P{White_Space}").replace(r"\s", r"\p{White_Space}")
+    pattern = pattern.replace(r"\S", r"\P{White_Space}").replace(r"\s", r"\p{White_Space}")
+    return {"bytes": tokens, "merges": merged, "pattern": pattern, "specials": specials}

@@ -10,17 +10,15 @@ to two tokens, and merge r joins these two. A file also lacks the pattern that c
 """
 
 import base64
-import re
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 from apformer.errors import DATA, UserError
+from apformer.tokenizers.byte_pairs import Pair, merge_steps
 from apformer.tokenizers.chunks import GPT2_PATTERN, GPT4_PATTERN
 
 LONGEST = 256  # bytes of a token; 128 in GPT-4's
-_FIRST = re.compile(r"[A-Za-z0-9+/]*=* 0\r?(\n|\Z)")
 _MIDDLE = {"<|fim_prefix|>": 2, "<|fim_middle|>": 3, "<|fim_suffix|>": 4}
 # {name: (pattern, special tokens with ids counted from the size, size of the published file)}
 RULES = {
@@ -34,15 +32,10 @@ class Vocabulary(NamedTuple):
     """A vocabulary of byte pairs."""
 
     tokens: list[bytes]
-    merges: Sequence[tuple[int, int]]
+    merges: Sequence[Pair]
     """Pairs of ids, in the order in which they are merged."""
     pattern: str
     special_tokens: Mapping[str, int]
-
-
-def is_tiktoken(text: str) -> bool:
-    """Return whether a text begins as such a file does."""
-    return _FIRST.match(text) is not None
 
 
 def parse(text: str, path: Path) -> Vocabulary:
@@ -57,7 +50,7 @@ def parse(text: str, path: Path) -> Vocabulary:
         raise UserError(f"{fault}: let the name have {' or '.join(RULES)} in it, whichever it is", DATA)
     pattern, special, published = RULES[name]
     rank_of: dict[bytes, int] = {}
-    merges = []
+    merges: dict[Pair, tuple[int, int]] = {}
     for number, line in enumerate(text.split("\n"), 1):
         if not (line := line.removesuffix("\r")):
             continue
@@ -67,8 +60,8 @@ def parse(text: str, path: Path) -> Vocabulary:
             if rank != str(len(rank_of)) or token in rank_of or not 1 <= len(token) <= LONGEST:
                 raise ValueError
             if len(token) > 1:
-                left, right = _join([token[i : i + 1] for i in range(len(token))], rank_of)
-                merges.append((rank_of[left], rank_of[right]))
+                *_, (left, right) = merge_steps([rank_of[bytes([byte])] for byte in token], merges)
+                merges[left, right] = len(rank_of), len(rank_of)
         except (ValueError, KeyError):
             fault = f"line {number} is not a new token of two before it, in base64, a space and {len(rank_of)}"
             raise UserError(f"{path} is damaged: {fault}; {_AGAIN}", DATA) from None
@@ -79,12 +72,4 @@ def parse(text: str, path: Path) -> Vocabulary:
     if path.stem == f"{name}_base" and size != published:
         sizes = f"{path} ends after {size:,} tokens, and the published file has {published:,}"
         raise UserError(f"{sizes}: {_AGAIN}, or give it another name with {name} in it", DATA)
-    return Vocabulary([*rank_of], merges, pattern, {token: size + place for token, place in special.items()})
-
-
-def _join(parts: list[bytes], rank_of: Mapping[bytes, int]) -> list[bytes]:
-    """Join neighbours to tokens, the lowest rank first, until no two of them are a token."""
-    while candidates := [(rank_of[a + b], i) for i, (a, b) in enumerate(pairwise(parts)) if a + b in rank_of]:
-        at = min(candidates)[1]
-        parts = [*parts[:at], parts[at] + parts[at + 1], *parts[at + 2 :]]
-    return parts
+    return Vocabulary([*rank_of], [*merges], pattern, {token: size + place for token, place in special.items()})

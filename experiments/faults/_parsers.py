@@ -32,7 +32,6 @@ from apformer.tasks.words import corpus as words
 from apformer.tokenizers import byte_pairs, chunks, digits, pretrained, text
 
 TEXT = "".join(f"the {k} bottles of ale stand on wall {k % 7}.\n" for k in range(99))
-TSV = "source\treference\ttranslation\n" + "".join(f"{k}\tno {k}\tno {k % 7}\n" for k in range(9))
 LINES = ("007 010 013 016 019\n990 980 970\n000 000\n", "00012 00010 00008\n", "1 2 3 4 5 6\n")
 
 
@@ -97,7 +96,6 @@ def _of_runs(folder):
         Parser("the step of a result", 3, "evaluation.json", [_as(proof)], J, files.read_json),
         Parser("logged.json", 2, "logged.json", [_as({"step": 50, "id": "0" * 12})], J, trackers.read_logged),
         Parser("vocabulary.tsv", 1, words.FILE, [b"the\t9\nof\t7\nale\t5\n"], None, readers.vocabulary),
-        Parser("translations.tsv", 3, "translations.tsv", [TSV.encode()], None, readers.translations),
     ]
 
 

@@ -26,7 +26,6 @@ from apformer.tasks.progressions import crops, text_file
 from apformer.tasks.progressions.proof import contexts
 from apformer.tasks.text import corpus, shards
 from apformer.tasks.text import training as texts
-from apformer.tasks.translation import page_data
 from apformer.tasks.words import corpus as words
 from apformer.tasks.words import nearest
 from apformer.tokenizers import merges, pretrained
@@ -116,10 +115,6 @@ def evaluation(path, run, settings):
 def vocabulary(path):
     with mock.patch.object(nearest, "nearest", lambda params, vocabulary, given, count: {"x": []}):
         nearest.neighbours(None, path.parent, [], 3)
-
-
-def translations(path):
-    page_data.translations(path.parent)
 
 
 def tensors(path):
@@ -223,8 +218,7 @@ def whole_text(path, pieces):
 
 
 def folder_of_texts(path):
-    text, description = corpus.read_folder(path.parent)
-    assert text and str(path.parent) in description
+    assert corpus.read_folder(path.parent)
 
 
 def words_file(path):

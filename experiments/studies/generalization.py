@@ -125,7 +125,7 @@ def measure(suite: Suite, params: dict, settings: Settings) -> dict | None:
     Returns:
         {"what", "terms", "teacher_forced", "free_running"}; None if no term is predictable.
     """
-    found = evaluation.outcomes(suite.rows, suite.digits, bind_run(settings, params))
+    found = evaluation.outcomes(jax.device_get(suite.rows), suite.digits, bind_run(settings, params))
     counts_N = found.term_N > suite.known
     shares = {mode: evaluation.share(right_N[counts_N]) for mode, right_N in found.right.items()}
     return {"what": suite.what, "terms": int(counts_N.sum())} | shares if counts_N.any() else None

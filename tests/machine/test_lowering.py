@@ -46,8 +46,8 @@ def loaded(settings, tmp_path, **training):
 
 
 def lower(function, *arrays):
-    """Lower a function for PLATFORMS."""
-    assert jax.jit(function).trace(*arrays).lower(lowering_platforms=PLATFORMS).as_text()
+    """Lower a function for PLATFORMS, which raises where one lacks an operation."""
+    jax.jit(function).trace(*arrays).lower(lowering_platforms=PLATFORMS)
 
 
 @pytest.mark.parametrize("settings", VARIANTS.values(), ids=VARIANTS)
@@ -77,6 +77,6 @@ def test_every_prediction_is_lowered(settings, tmp_path):
 
 @pytest.mark.parametrize("position", config.names("position"))
 def test_every_position_scheme_is_lowered(position):
-    cfg = model.Config(d_model=8, n_heads=2, n_layers=3, position=position)
+    cfg = model.Config(d_model=8, n_heads=2, n_layers=1, position=position)
     params = jax.eval_shape(lambda key: model.init(key, cfg), jax.random.key(0))
     lower(lambda params, tokens: model.apply(params, tokens, cfg), params, jax.ShapeDtypeStruct((2, 7), jnp.int32))

@@ -12,9 +12,11 @@ FOLDER = Path(__file__).parents[2] / "notebooks"
 
 
 # The small form is for a reader, who wants to see that a model learns; so few steps show that the cells run.
-FEWER = {f"--steps {steps}": f"--steps {fewer}" for steps, fewer in ((800, 40), (400, 40), (300, 40), (250, 20))}
+FEWER = {
+    f"--steps {steps}": f"--steps {fewer}" for steps, fewer in ((800, 40), (600, 60), (400, 40), (300, 40), (250, 20))
+}
 FEWER |= {f"--save_every {steps}": f"--save_every {fewer}" for steps, fewer in ((200, 20), (100, 20), (50, 10))}
-FEWER |= {'("60", "10")': '("20", "10")'}
+FEWER |= {'("60", "10")': '("20", "10")', "--largest 999": "--largest 199", "--numbers 900": "--numbers 150"}
 
 
 def execute(name, folder, monkeypatch):

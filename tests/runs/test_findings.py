@@ -7,6 +7,8 @@ import shutil
 import pytest
 
 from apformer import cli, files
+from apformer.commands import report
+from apformer.report import figures
 from apformer.runs import directory, selection
 from apformer.tasks.progressions.generator import Config
 from tests.helpers.small_models import circuit_run
@@ -21,7 +23,10 @@ FLAGS = """--digits 2 --max_difference 30 --max_terms 6 --d_model 8 --n_layers 1
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     path = tmp_path_factory.mktemp("run") / "run"
-    assert cli.main(["train", *FLAGS.split(), "--run_dir", str(path)]) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figures, "save", lambda *_: None)
+        patch.setattr(report, "write", lambda *_: "no page")
+        assert cli.main(["train", *FLAGS.split(), "--run_dir", str(path)]) == 0
     assert cli.main(["certify", str(path)]) == 8  # so that there is a certificate, of a model that is wrong
     return path
 

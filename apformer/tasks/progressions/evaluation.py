@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -39,6 +39,7 @@ from apformer.tokenizers.digits import VOCABULARY, decode
 SURE = 0.1  # margin of logits; far more than rounding, which is about 1e-5
 MODES = {"teacher_forced": "teacher-forced", "free_running": "free-running"}
 EXAMPLES = 200  # most wrong terms in evaluation.json
+BATCH_TOKENS = 4096  # of a batch, about; it suits the caches of a CPU
 _FIRSTS = 10  # groups of first terms
 COMPILATION = 524_288  # cost of one more shape in tokens: between loading a compiled program and compiling one
 
@@ -53,27 +54,18 @@ class Outcomes(NamedTuple):
     errors: list[dict]  # some wrong terms, teacher-forced
 
 
-def outcomes(
-    progressions: Progressions,
-    digits: int,
-    model: Model,
-    *,
-    batch_tokens: int = 4096,
-    progress: Progress = lambda done, total: None,
-) -> Outcomes:
+def outcomes(rows: Progressions, digits: int, model: Model, progress: Progress = lambda done, total: None) -> Outcomes:
     """Predict all predictable terms of progressions in both modes.
 
     Args:
-        progressions: Rows, as arrays.
+        rows: Progressions, as numpy arrays.
         digits: Digits of a term.
         model: The model.
-        batch_tokens: About the tokens of a batch; 4096 suits the caches of a CPU.
         progress: Called with (done, total) rows.
 
     Raises:
         ValueError: If there is no row.
     """
-    rows = Progressions(*(np.asarray(column_B, np.int32) for column_B in progressions))
     total, start, errors = len(rows.terms_B), 2 * (digits + 1) - 1, []
     counts_BN = np.arange(3, max(3, rows.terms_B.max()) + 1) <= rows.terms_B[:, None]
     nats_B, done_B = np.zeros(total), np.zeros(total, bool)
@@ -82,7 +74,7 @@ def outcomes(
     def in_terms(tokens_BT: jax.Array) -> np.ndarray:
         return np.asarray(tokens_BT).reshape(len(tokens_BT), -1, digits + 1)
 
-    for row_B, batch in _batches(rows, np.arange(total), digits, batch_tokens):
+    for row_B, batch in _batches(rows, np.arange(total), digits):
         size, (nats, forced_BT, sure) = len(row_B), jax.device_get(_teacher_forced(batch, start, model))
         forced_BNC, truth_BNC = in_terms(forced_BT[:size]), in_terms(batch.tokens_BT[:size, start:])
         nats_B[row_B], done_B[row_B] = nats[:size], sure[:size]
@@ -93,7 +85,7 @@ def outcomes(
             expected, predicted = decode(truth_BNC[b, n]), decode(forced_BNC[b, n])
             errors.append({"row": text, "term": n + 3, "expected": expected, "predicted": predicted})
         progress(int(done_B.sum()), total)
-    for row_B, batch in _batches(rows, np.flatnonzero(~done_B), digits, batch_tokens):
+    for row_B, batch in _batches(rows, np.flatnonzero(~done_B), digits):
         prompt_BT, truth_BT = batch.tokens_BT[:, :start], batch.tokens_BT[:, start:]
         free_BT = greedy(prompt_BT, np.full(len(prompt_BT), start, np.int32), truth_BT.shape[1], model)
         right_BN = (in_terms(free_BT) == in_terms(truth_BT)).all(-1)
@@ -105,16 +97,12 @@ def outcomes(
     return Outcomes(nats_B, row_N, term_N + 3, right, errors)
 
 
-def _batches(
-    rows: Progressions, row_B: np.ndarray, digits: int, batch_tokens: int
-) -> Iterator[tuple[np.ndarray, Batch]]:
+def _batches(rows: Progressions, row_B: np.ndarray, digits: int) -> Iterator[tuple[np.ndarray, Batch]]:
     """Yield (indices of rows, their Batch of numpy arrays), padded to few widths; its last rows may be repeats."""
-    if not len(row_B):
-        return
     terms_B = np.maximum(rows.terms_B[row_B], 3)
     width_J = np.array(buckets.widths(*np.unique(terms_B, return_counts=True), width_cost=COMPILATION / (digits + 1)))
     padded_B = width_J[np.searchsorted(width_J, terms_B)]
-    for fresh_B, index_B, terms in buckets.batches(padded_B, batch_tokens // (digits + 1)):
+    for fresh_B, index_B, terms in buckets.batches(padded_B, BATCH_TOKENS // (digits + 1)):
         some = Progressions(*(column_B[row_B[index_B]] for column_B in rows))
         yield row_B[fresh_B], jax.device_get(encode_rows(some, digits, terms))
 
@@ -137,12 +125,12 @@ def evaluate(model: Model, settings: Settings, rows: training.Rows, progress: Pr
     """Return exact match and loss on held-out progressions, beside the Bayes predictor if they are generated."""
     digits, test = settings.data.digits, training.test_rows(settings, rows)
     nats = None if rows is not None else bayes.bayes_nats(test, settings.data)
-    result = measure(test, digits, model, bayes_nats=nats, progress=progress)
+    result = measure(test, digits, model, progress, nats)
     if rows is None:
         result["bayes_floor"] = bayes.bayes_floor(settings.data)
     else:  # a gap between training and test rows shows memorisation
         trained = training.test_rows(settings, rows, "train")
-        result["trained"] = measure(trained, digits, model, progress=progress)
+        result["trained"] = measure(trained, digits, model, progress)
     pictures = {chart["title"].lower().replace(" ", "_"): figures.chart(chart) for chart in charts(result)}
     pictures |= attention.pictures(settings, model.params, training.validation(settings, rows).rows, [*VOCABULARY])
     return Evaluation(result, table(result), pictures, doubt=doubt(result, settings))
@@ -157,7 +145,7 @@ def doubt(result: dict, settings: Settings) -> str | None:
     wrong, cfg = "Some of these terms are wrong", settings.model
     if settings.architecture == "model" and cfg.n_layers == cfg.n_heads == 1:
         reason = "one head of one block reads one average, and cannot align two terms and find the carry below them too"
-        return f"{wrong}: {reason}. `apformer train --recipe sketch` has four blocks."
+        return f"{wrong}: {reason}. `apformer train --recipe sketch` has two blocks."
     resume = typed("resume", "RUN", "--steps", 2 * settings.training.steps)
     return f"{wrong}. {typed('certify', 'RUN')} finds all that are, and {resume} trains further."
 
@@ -188,7 +176,11 @@ def charts(result: dict) -> list[dict]:
 
 
 def measure(
-    rows: Progressions, digits: int, model: Model, *, bayes_nats: np.ndarray | None = None, **options: Any
+    rows: Progressions,
+    digits: int,
+    model: Model,
+    progress: Progress = lambda done, total: None,
+    bayes_nats: np.ndarray | None = None,
 ) -> dict:
     """Return all figures of how well a model continues progressions, as JSON can hold them.
 
@@ -196,13 +188,13 @@ def measure(
         rows: Progressions, as numpy arrays; at least one.
         digits: Digits of a term.
         model: The model.
+        progress: Called with (done, total) rows.
         bayes_nats: Nats of the Bayes predictor for each row, (B,).
-        **options: Options of `outcomes`.
 
     Returns:
         Counts and losses, and shares from 0 to 1, or None where there is nothing to count.
     """
-    nats_B, row_N, term_N, right, errors = outcomes(rows, digits, model, **options)
+    nats_B, row_N, term_N, right, errors = outcomes(rows, digits, model, progress)
     characters = int((rows.terms_B.astype(np.int64) * (digits + 1) - 2).sum())
     wrong_B = np.bincount(row_N[~right["free_running"]], minlength=len(nats_B))
     result = {

@@ -215,8 +215,7 @@ def make_loss(settings: Settings) -> Loss:
         return {"loss": cross_entropy(logits_BTV, batch), "exact": matches}
 
     def loss_fn(params: Any, step: Step, key: jax.Array | None) -> LossAndMetrics:
-        params = cast_params(params, settings)
-        predict = partial(apply, params, cfg=settings.model)
+        predict = partial(apply, cast_params(params, settings))
         if key is None:
             metrics = measure(predict(step.rows.tokens_BT[:, :-1]), step.rows)
             return metrics["loss"], metrics
@@ -232,7 +231,7 @@ def make_loss(settings: Settings) -> Loss:
         rows = crops.predictable(rows, cfg.digits) if alone else rows
         nats, weight = cross_entropy(logits_BTV, rows), rows.weights_BT[:, 1:].sum()
         if step.long is not None:
-            long_nats = cross_entropy(apply(params, step.long.tokens_BT[:, :-1], cfg=settings.model), step.long)
+            long_nats = cross_entropy(predict(step.long.tokens_BT[:, :-1]), step.long)
             nats, weight = joint(nats, weight, long_nats, step.long)
         if step.prefixes is None:
             return nats, metrics
@@ -272,10 +271,9 @@ def joint(nats: jax.Array, weight: jax.Array, other_nats: jax.Array, other: Batc
 def _make_apply(settings: Settings) -> Callable[..., jax.Array]:
     """Return apply with the position of each row's first token; a key draws dropout and the position offset."""
     apply, most, width = training_apply(settings), settings.options.position_offset, settings.data.digits + 1
-    wants_key = architecture_of(settings).wants_key(settings.model)
 
     def random_apply(
-        params: Any, tokens_BT: jax.Array, cfg: Any, *, key: jax.Array | None = None, start_B: jax.Array | None = None
+        params: Any, tokens_BT: jax.Array, *, key: jax.Array | None = None, start_B: jax.Array | None = None
     ) -> jax.Array:
         options = {}
         dropout_key, offset_key = (None, None) if key is None else jax.random.split(key)
@@ -284,6 +282,6 @@ def _make_apply(settings: Settings) -> Callable[..., jax.Array]:
             start_B = offset_B if start_B is None else offset_B + start_B
         if start_B is not None:
             options["positions_BT"] = start_B[:, None] + jnp.arange(tokens_BT.shape[1], dtype=jnp.int32)[None]
-        return apply(params, tokens_BT, cfg, key=dropout_key if wants_key else None, **options)
+        return apply(params, tokens_BT, settings.model, key=dropout_key, **options)
 
     return random_apply

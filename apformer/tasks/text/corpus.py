@@ -74,11 +74,7 @@ def check(cfg: Config) -> None:
 
 def read(path: str | Path) -> str:
     """Return the text of a file or a folder; report the files of a folder. Raises UserError (exit DATA)."""
-    if not os.path.isdir(path):
-        return read_file(path)
-    text, message = read_folder(path)
-    tell(message)
-    return text
+    return read_folder(path) if os.path.isdir(path) else read_file(path)
 
 
 def read_file(path: str | Path) -> str:
@@ -86,8 +82,8 @@ def read_file(path: str | Path) -> str:
     return files.read_text(path, "give another file", DATA)
 
 
-def read_folder(folder: str | Path) -> tuple[str, str]:
-    """Return (text, message): the texts of a folder and its subfolders, and a count of read and skipped files.
+def read_folder(folder: str | Path) -> str:
+    """Return the texts of a folder and its subfolders; report the files.
 
     Texts are sorted by path and joined by blank lines. Files that are hidden, empty or no text are skipped. Raises
     UserError (exit DATA) if no text is left.
@@ -110,7 +106,8 @@ def read_folder(folder: str | Path) -> tuple[str, str]:
         message += f"; {len(skipped):,} skipped, no text in UTF-8, or of a run, a model or tokens: {names}"
     if not texts:
         raise UserError(f"{message}; give another folder, or a file", DATA)
-    return "\n\n".join(texts), message
+    tell(message)
+    return "\n\n".join(texts)
 
 
 def split(text: str, cfg: Config) -> tuple[str, str]:

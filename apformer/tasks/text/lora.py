@@ -57,13 +57,10 @@ def merge(params: Any, adapters: Any, scale: float) -> Any:
 
 
 def freeze_base(rule: optax.GradientTransformationExtraArgs) -> optax.GradientTransformationExtraArgs:
-    """Return an optimizer of {"base": params, "adapters": factors} that trains only the factors."""
-
-    def init(params: Any) -> Any:
-        return rule.init(params["adapters"])
+    """Return an optimizer of {"base": params, "adapters": factors} for the factors; the base has gradient 0."""
 
     def update(updates: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, Any]:
         factors, state = rule.update(updates["adapters"], state, params["adapters"], **extra)
-        return {"base": jax.tree.map(jnp.zeros_like, params["base"]), "adapters": factors}, state
+        return updates | {"adapters": factors}, state
 
-    return optax.GradientTransformationExtraArgs(init, update)
+    return optax.GradientTransformationExtraArgs(lambda params: rule.init(params["adapters"]), update)

@@ -73,7 +73,7 @@ class Prepared(NamedTuple):
     validation: np.ndarray
     validation_characters: int
     tokenizer: Characters | BytePairs
-    sha256: str | None = None  # of the manifest, which has those of all files; None for a text in memory
+    sha256: str  # of the text; of a folder, that of its manifest, which has those of all files
 
 
 def are_in(folder: str) -> bool:
@@ -165,45 +165,38 @@ class Writer:
     """
 
     def __init__(self, folder: str | Path, tokenizer: Characters | BytePairs, shard_tokens: int = SHARD_TOKENS) -> None:
-        self.folder, self.tokenizer, self.most, self.written = Path(folder), tokenizer, shard_tokens, []
+        self.folder, self.tokenizer, self.most, self.tokens = Path(folder), tokenizer, shard_tokens, 0
         self.dtype = DTYPES["uint16" if tokenizer.vocab_size <= 2**16 else "uint32"]
-        self.digest = hashlib.sha256()
 
     def add(self, tokens_N: np.ndarray) -> None:
         """Append tokens to the training part."""
         while len(tokens_N):
-            if not self.written or self.written[-1]["tokens"] == self.most:
-                self._end_shard()
-                self.written.append({"name": f"{len(self.written):06d}.bin", "tokens": 0})
-                self.digest = hashlib.sha256()
-            shard = self.written[-1]
-            part = tokens_N[: self.most - shard["tokens"]]
-            path, data = self.folder / shard["name"], part.astype(self.dtype).tobytes()
+            number, size = divmod(self.tokens, self.most)
+            path, part = self.folder / f"{number:06d}.bin", tokens_N[: self.most - size]
             with files.disk_errors(path), open(path, "ab") as file:
-                file.write(data)
-            self.digest.update(data)
-            shard["tokens"] += len(part)
+                file.write(part.astype(self.dtype).tobytes())
+            self.tokens += len(part)
             tokens_N = tokens_N[len(part) :]
-
-    def _end_shard(self) -> None:
-        """Record the sha256 of the last shard, and flush it to the disk."""
-        if self.written:
-            self.written[-1]["sha256"] = self.digest.hexdigest()
-            files.fsync(self.folder / self.written[-1]["name"])
 
     def close(self, validation_N: np.ndarray, characters: int) -> None:
         """Write the validation part (of this many characters), the tokenizer and the manifest."""
-        self._end_shard()
-        data, text = validation_N.astype(self.dtype).tobytes(), self.tokenizer.to_json().encode("utf-8")
-        files.write_bytes(self.folder / "validation.bin", data)
+        train = [self._entry(path) for path in sorted(self.folder.glob("*.bin"))]
+        path, text = self.folder / "validation.bin", self.tokenizer.to_json().encode("utf-8")
+        files.write_bytes(path, validation_N.astype(self.dtype).tobytes())
         files.write_bytes(self.folder / "tokenizer.json", text)
-        validation = {"name": "validation.bin", "tokens": len(validation_N), "sha256": hashlib.sha256(data).hexdigest()}
         manifest = {
             "format": FORMAT,
             "dtype": self.dtype.name,
             "vocab_size": self.tokenizer.vocab_size,
             "tokenizer_sha256": hashlib.sha256(text).hexdigest(),
-            "train": self.written,
-            "validation": validation | {"characters": characters},
+            "train": train,
+            "validation": self._entry(path) | {"characters": characters},
         }
         files.write_json(self.folder / "manifest.json", manifest)
+
+    def _entry(self, path: Path) -> dict:
+        """Flush a file of tokens to the disk, and return its entry in the manifest."""
+        with files.disk_errors(path), open(path, "rb") as file:
+            files.fsync(path)
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        return {"name": path.name, "tokens": path.stat().st_size // self.dtype.itemsize, "sha256": sha256}

@@ -1,7 +1,6 @@
 """Training on a text: the tokens, the validation rows, and the loss."""
 
 import hashlib
-import os
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import optax
 
 from apformer import loss
 from apformer.errors import DATA, UserError
-from apformer.files import read_bytes
 from apformer.flags import require
 from apformer.settings import Settings, architecture_of, training_apply, with_part
 from apformer.tasks import Feed, Loss, LossAndMetrics, defaults
@@ -90,7 +88,8 @@ def read_rows(settings: Settings) -> dict:
         except UserError as error:
             raise UserError(f"the {name} part of {cfg.text}: {error}", error.exit_code) from None
     train_N, validation_N = tokens
-    return _rows(cfg, shards.Prepared(train_N, validation_N, len(parts[1]), tokenizer))
+    sha256 = hashlib.sha256(text.encode()).hexdigest()
+    return _rows(cfg, shards.Prepared(train_N, validation_N, len(parts[1]), tokenizer, sha256))
 
 
 def _prepared_rows(cfg: corpus.Config) -> dict:
@@ -141,15 +140,15 @@ def files(rows: dict) -> dict[str, str]:
 
 def train_rows(rows: dict) -> jax.Array | None:
     """Return the tokens of the training part; None for a folder of tokens, which `feed` reads."""
-    return None if rows["sha256"] else jax.device_put(rows["train"])
+    return None if isinstance(rows["train"], shards.Shards) else jax.device_put(rows["train"])
 
 
 def feed(settings: Settings, rows: dict) -> Feed | None:
     """Return a Feed of random windows of a folder of tokens; None for a text in memory, which has the same windows."""
-    if not rows["sha256"]:
+    tokens, places = rows["train"], len(rows["train"]) - settings.data.context
+    if not isinstance(tokens, shards.Shards):
         return None
     length, batch_size = settings.data.context + 1, settings.training.batch_size
-    tokens, places = rows["train"], len(rows["train"]) - settings.data.context
 
     def read(random: np.ndarray) -> np.ndarray:
         start_NB = corpus.starts(random, places)
@@ -164,15 +163,11 @@ def describe(settings: Settings, rows: dict) -> dict:
 
     The hash of a folder of tokens is that of its manifest, which has those of its files.
     """
-    path, sha256 = settings.data.text, rows["sha256"]
-    if sha256 is None:
-        data = corpus.read_folder(path)[0].encode() if os.path.isdir(path) else read_bytes(path)
-        sha256 = hashlib.sha256(data).hexdigest()
     return {
-        "source": path,
+        "source": settings.data.text,
         "tokens": {part: len(rows[part]) for part in ("train", "validation")},
         "validation_characters": rows["validation_characters"],
-        "sha256": sha256,
+        "sha256": rows["sha256"],
         "tokenizer_sha256": hashlib.sha256(rows["tokenizer"].to_json().encode()).hexdigest(),
     }
 
@@ -234,14 +229,13 @@ def make_optimizer(settings: Settings) -> optax.GradientTransformationExtraArgs:
 def make_loss(settings: Settings) -> Loss:
     """Return loss_fn(params, batch, key) -> (loss, metrics); without a key, batch is that of `validation`."""
     apply = training_apply(settings)
-    wants_key = architecture_of(settings).wants_key(settings.model)
 
     def loss_fn(params: Any, batch: Batch, key: jax.Array | None) -> LossAndMetrics:
         params = defaults.cast_params(params, settings)
         if key is None:
             mean = validation_nats(params, batch, settings).sum() / batch.weights_BT[..., 1:].sum()
             return mean, {"loss": mean}
-        return loss.next_token_loss(params, batch, key if wants_key else None, settings.model, apply=apply)
+        return loss.next_token_loss(params, batch, key, settings.model, apply=apply)
 
     return loss_fn
 

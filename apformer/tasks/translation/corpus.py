@@ -122,14 +122,13 @@ def read(cfg: Config) -> dict[str, Lines]:
     parts = {name: read_files(files) for name, files in held_out.items() if files}
     missing = [name for name in held_out if name not in parts]
     pairs = read_files((cfg.source, cfg.target))
-    place_N = [zlib.crc32(sentence.encode()) % 50 for sentence in pairs.sources]
+    part_of = dict(enumerate(missing))
+    part_N = [part_of.get(zlib.crc32(sentence.encode()) % 50, "train") for sentence in pairs.sources]
     for name in ("train", *missing):
-        places = [missing.index(name)] if name in missing else range(len(missing), 50)
-        chosen = [n for n, place in enumerate(place_N) if place in places]
-        if not chosen:
+        parts[name] = pairs.choose([n for n, part in enumerate(part_N) if part == name])
+        if not parts[name].sources:
             remedy = "give more lines" if name == "train" else f"give more lines, or --{name} files"
             raise UserError(f"{cfg.source} leaves no line for {name}: {remedy}", DATA)
-        parts[name] = pairs.choose(chosen)
     counts = ", ".join(f"{name} {len(parts[name].sources):,}" for name in PARTS)
     shares = f"; {' and '.join(missing)}: one line in fifty of {cfg.source}, about, by its hash" if missing else ""
     tell(f"pairs of sentences: {counts}{shares}")
@@ -174,8 +173,6 @@ def _number_words(cfg: Config) -> dict[str, Lines]:
     parts = {}
     for seed, (name, count) in enumerate(counts.items()):
         numbers = number_words.draw(seed, count, cfg.largest, name)
-        if not numbers:
-            raise UserError(f"--largest {cfg.largest} leaves no numbers for {name}: give a larger one")
         bar = progress.bar(numbers, desc=f"{name} numbers in words", unit="number", leave=False)
         sources, targets = zip(*([speak(number) for speak in speakers] for number in bar), strict=True)
         parts[name] = Lines(list(sources), list(targets), (cfg.from_language, cfg.to_language))

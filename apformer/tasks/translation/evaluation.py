@@ -24,6 +24,7 @@ from apformer.tasks.translation.search import search
 
 SAMPLES = 8
 BESIDE = 1000  # most sentences of the validation or the training part
+LISTED, WRONG = 80, 60  # most translations on the page, and most wrong ones among them
 
 
 def evaluate(
@@ -67,12 +68,20 @@ def evaluate(
         "parts": scored,
         "by_length": scores.by_length(translations["test"], parts["test"].targets, language),
         "samples": [dict(zip(head, line, strict=True)) for line in spread(lines, SAMPLES)],
+        "listed": [dict(zip(head, line, strict=True)) for line in listed(lines)],
     }
     clean = ["\t".join(" ".join(cell.split()) for cell in row) + "\n" for row in (head, *lines)]
     shown = next((n for n in range(len(lines)) if 4 <= len(tokens[n]) <= 16), 0)
     written = tokens[shown][: cfg.longest - 1]  # learned positions must also hold the end token before it
     figures = draw_attention(model.params, settings.model, sources[shown], written, tokenizers)
     return Evaluation(result, table(result), figures, {"translations.tsv": "".join(clean)})
+
+
+def listed(lines: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
+    """Return some (source, reference, translation) for the page, mostly wrong translations."""
+    wrong = spread([n for n, (_, reference, text) in enumerate(lines) if text != reference], WRONG)
+    right = spread([n for n, (_, reference, text) in enumerate(lines) if text == reference], LISTED - len(wrong))
+    return [lines[n] for n in sorted([*right, *wrong])]
 
 
 def draw_attention(
@@ -98,8 +107,10 @@ def draw_attention(
     inputs_BT = np.concatenate([[cfg.target_vocab_size - 1], target_T]).astype(np.int32)[None]
     apply = jax.jit(partial(seq2seq.apply, cfg=cfg, capture=tuple(sides)))
     _, captured = apply(params, source_S[None], inputs_BT)
-    mean = {name: np.asarray(captured[name])[:, 0].mean(axis=1, keepdims=True) for name in sides}  # over heads
-    return {name: attention.draw(mean[name], *texts) for name, texts in sides.items()}
+    return {  # the mean over heads
+        name: attention.draw(np.asarray(captured[name])[:, 0].mean(axis=1, keepdims=True), *texts)
+        for name, texts in sides.items()
+    }
 
 
 def table(result: dict[str, Any]) -> str:

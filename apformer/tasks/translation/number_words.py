@@ -35,8 +35,7 @@ def draw(seed: int, count: int, largest: int, split: str) -> list[int]:
     top_N = np.minimum(10 ** rng.integers(1, digits, rounds, endpoint=True), largest + 1)
     some_N = np.where(rng.random(rounds) < 0.5, anywhere_N, (rng.random(rounds) * top_N).astype(np.int64))
     some_N = some_N[split_of(some_N) == SPLITS.index(split)]
-    _, first_N = np.unique(some_N, return_index=True)
-    numbers = some_N[np.sort(first_N)][:count].tolist()
+    numbers = [*dict.fromkeys(some_N.tolist())][:count]
     if len(numbers) == count or largest >= 10 * rounds:
         return numbers
     all_N = np.arange(largest + 1)  # most of the split is needed, and chance missed some: list the rest

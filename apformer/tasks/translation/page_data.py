@@ -9,11 +9,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from apformer import loss, seq2seq
 from apformer.analysis import ablate
-from apformer.errors import DATA, UserError
 from apformer.report import sections
 from apformer.settings import Settings
 from apformer.tasks.translation import batches, scores, training, vocabularies
@@ -24,8 +22,7 @@ Json = dict[str, Any]  # an evaluation, or a section of the page
 
 ROWS = 48  # most validation pairs
 WORK = 1.5e9  # multiplications for them in the page, about a second
-LONGEST, FIRST = 100, 8  # most characters of an example sentence, and about the words of the first
-TRANSLATIONS, WRONG = 80, 60  # most translations on the page, and most wrong ones among them
+LONGEST = 100  # most characters of an example sentence
 DIFFER = (
     "the same words, in another order or number",
     "one word differs",
@@ -39,7 +36,6 @@ END = "‹end›"  # the token that ends a sentence and begins its translation
 def page(settings: Settings, rows: Any, params: Any, evaluation: Json | None, path: Path) -> Json:
     """Return the content of the page, see `report.sections`."""
     cfg, options, missing = settings.data, settings.options, {}
-    lines = sections.attempt(missing, "wrong", lambda: translations(path)) if evaluation else None
 
     def words(tokenizer: Any) -> Json:
         pairs = sections.attempt(missing, "byte_pairs", lambda: merges.of(tokenizer))
@@ -57,7 +53,7 @@ def page(settings: Settings, rows: Any, params: Any, evaluation: Json | None, pa
         ),
         "facts": _facts(evaluation) if evaluation else [],
         "right": _right(evaluation),
-        "wrong": _listing(lines, evaluation),
+        "wrong": _listing(evaluation),
         "missing": missing,
     }
     if source is not target:
@@ -80,7 +76,6 @@ def ask(settings: Settings, rows: Any, params: Any) -> Json:
     sides = [sections.spread(side, max(8, int(len(side) * WORK / (parameters * tokens)))) for side in sides]
     shown = [line for line in zip(*lines[:2], strict=True) if 0 < len(line[0]) <= LONGEST]
     shown = sections.spread(shown, sections.EXAMPLES)
-    shown.sort(key=lambda line: abs(len(line[0].split()) - FIRST))
     sources, targets = ([tokens_T.tolist() for tokens_T in side] for side in sides)
     return {
         "probe": {
@@ -107,24 +102,6 @@ def _measure(cfg: seq2seq.Config, sides: list) -> Callable:
         return {"loss": nats, "exact": jnp.average(right_BT, weights=weights_BT)}
 
     return measure
-
-
-def translations(path: Path) -> list[Json]:
-    """Return some lines of a run's translations.tsv, mostly wrong translations: {column: text}.
-
-    Raises:
-        UserError: Exit code DATA, if the file is missing or damaged.
-    """
-    file = path / "translations.tsv"
-    try:
-        head, *lines = (line.split("\t") for line in file.read_text("utf-8").splitlines())
-        table: list[Json] = [dict(zip(head, line, strict=True)) for line in lines]
-        exact = np.array([line["translation"] == line["reference"] for line in table], bool)
-    except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"{file} cannot be read ({error}): run `apformer evaluate` again", DATA) from None
-    wrong = sections.spread(np.flatnonzero(~exact).tolist(), WRONG)
-    right = sections.spread(np.flatnonzero(exact).tolist(), TRANSLATIONS - len(wrong))
-    return [table[n] for n in sorted([*right, *wrong])]
 
 
 def _facts(evaluation: Json) -> list[list[str]]:
@@ -159,15 +136,16 @@ def _right(evaluation: Json | None) -> Json:
     return shown | {"blocks": [bars("bleu", "BLEU", 100), bars("exact", "Exact", 1), table]}
 
 
-def _listing(lines: list[Json] | None, evaluation: Json | None) -> Json:
+def _listing(evaluation: Json | None) -> Json:
     """Return translations beside their references, grouped by the number of different words."""
     lead = (
         "Translations of some test sentences by the run’s search. Choose one to translate it above. A marked word "
         "stands on one side only."
     )
     head = ["source", "the model", "reference"]
-    if lines is None or evaluation is None:
+    if evaluation is None:
         return sections.listing("Translations", lead, head, None)
+    lines = evaluation["listed"]
     if len(lines) < evaluation["sentences"]:
         total = sections.count(evaluation["sentences"], "sentence")
         lead += f" {len(lines):,} of {total} are listed, most of them unlike their reference."

@@ -191,7 +191,7 @@ def predict(
         part.source_NS,
         inputs_BT,
         cfg,
-        key=key if seq2seq.wants_key(cfg) else None,
+        key=key,
         source_lengths_B=part.source_lengths_N,
         target_lengths_B=lengths_B,
     )

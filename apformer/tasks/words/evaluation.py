@@ -18,7 +18,7 @@ from apformer.settings import Settings
 from apformer.tasks import Evaluation, Progress
 from apformer.tasks.words import training
 from apformer.tasks.words.corpus import Rows
-from apformer.tasks.words.nearest import listed_words, nearest, table
+from apformer.tasks.words.nearest import cells, listed_words, nearest, table
 
 
 def evaluate(model: Model, settings: Settings, rows: Rows, progress: Progress) -> Evaluation:
@@ -35,9 +35,8 @@ def evaluate(model: Model, settings: Settings, rows: Rows, progress: Progress) -
         "plane": {"words": words, "points": place_V2.round(6).tolist(), "shares": shares.tolist()},
     }
     picture = figures.words(words, place_V2, shares, len(near) if len(near) < len(words) else 0)
-    text = table(near) + "\n"
     cost = f"validation part: {result['nats']:.4f} nats for each word that is predicted"
-    return Evaluation(result, f"{text}\n{cost}", {"words": picture}, {"neighbours.txt": text})
+    return Evaluation(result, f"{table(near)}\n\n{cost}", {"words": picture})
 
 
 def page(settings: Settings, rows: Rows, params: Any, evaluation: dict | None, path: Path) -> dict:
@@ -45,22 +44,19 @@ def page(settings: Settings, rows: Rows, params: Any, evaluation: dict | None, p
     cfg = settings.data
     source = "progressions" if cfg.text is None else os.path.basename(cfg.text)
     shown = {
-        "vocabulary": evaluation["plane"]["words"] if evaluation else [],
+        "vocabulary": [],
         "task": sections.task(f"gives each word of {source} a vector", sections.text("Type a word.")),
         "facts": [],
         "right": {
             "title": "Nearest words",
             "lead": "Words whose vectors have the largest cosine with that of a word.",
-            "blocks": [_nearest(evaluation["neighbours"])] if evaluation else None,
+            "blocks": None,
         },
         "wrong": None,
     }
     if not evaluation:
         return shown
-    plane = {name: evaluation["plane"][name] for name in ("points", "shares")}
-    return shown | {"facts": [["validation", f"{evaluation['nats']:.4f}", "nats for each word"]], "embedding": plane}
-
-
-def _nearest(near: dict[str, list]) -> dict:
-    rows = [[word, ", ".join(f"{v} {cosine:.2f}" for v, cosine in row)] for word, row in near.items()]
-    return sections.table("Nearest words", ["word", "nearest, with their cosines"], rows)
+    plane, head = evaluation["plane"], ["word", "nearest, with their cosines"]
+    shown["right"]["blocks"] = [sections.table("Nearest words", head, cells(evaluation["neighbours"]))]
+    facts = [["validation", f"{evaluation['nats']:.4f}", "nats for each word"]]
+    return shown | {"vocabulary": plane["words"], "facts": facts, "embedding": plane}

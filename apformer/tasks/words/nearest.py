@@ -80,8 +80,12 @@ def nearest(
 def table(near: dict[str, list[tuple[str, float]]]) -> str:
     """Return a line for each word, with its neighbours and their cosines."""
     width = max(map(len, near))
-    lines = (f"{word:{width}}  {', '.join(f'{v} {c:.2f}' for v, c in row)}" for word, row in near.items())
-    return "\n".join(lines)
+    return "\n".join(f"{word:{width}}  {neighbours}" for word, neighbours in cells(near))
+
+
+def cells(near: dict[str, list[tuple[str, float]]]) -> list[list[str]]:
+    """Return each word, and its neighbours with their cosines, as text."""
+    return [[word, ", ".join(f"{v} {cosine:.2f}" for v, cosine in row)] for word, row in near.items()]
 
 
 def _of_doubling_rank(vocabulary: list[str]) -> list[str]:

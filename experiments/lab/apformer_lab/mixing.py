@@ -65,11 +65,6 @@ def max_tokens(cfg: Config) -> None:
     """Return None: a row may have any number of tokens."""
 
 
-def wants_key(cfg: Config) -> bool:
-    """Return False: nothing is random in training."""
-    return False
-
-
 def init(key: jax.Array, cfg: Config) -> dict:
     """Return the parameters of `model.init` without queries and keys; the values start as its queries."""
     params = model.init(key, cfg.dot_config)

@@ -100,11 +100,6 @@ def max_tokens(cfg: Config) -> None:
     """Return None: a row may have any number of tokens."""
 
 
-def wants_key(cfg: Config) -> bool:
-    """Return whether training draws at random, so that `apply` takes a key."""
-    return cfg.pattern == "ahead"
-
-
 def init(key: jax.Array, cfg: Config) -> dict:
     """Return parameters as a nested dict of float32 arrays; those of the blocks are stacked on a leading layer axis."""
     embedding_key, _, block_key, norm_key, head_key = jax.random.split(key, 5)

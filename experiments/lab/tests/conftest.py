@@ -1,9 +1,17 @@
 """What the laboratory's tests stand on: the CPU, strict dtypes and ranks, and programs that compile quickly."""
 
+import gc
 import os
+from importlib.metadata import version
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a proof has threads of its own
+# As in tests/conftest.py: what tests compile runs for a moment.
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1"
+    + " --xla_cpu_use_fusion_emitters=false" * (tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 11)),
+)
 
 import hypothesis
 import jax
@@ -12,6 +20,7 @@ import pytest
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_traceback_in_locations_limit", 0)
 hypothesis.settings.register_profile("lab", deadline=None, max_examples=20)
 hypothesis.settings.load_profile("lab")
 
@@ -21,6 +30,13 @@ def pytest_configure(config: pytest.Config) -> None:
     if getattr(config, "cache", None) is not None:
         jax.config.update("jax_compilation_cache_dir", str(config.cache.mkdir("jax")))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
+def pytest_collection_finish() -> None:
+    """Keep what was imported out of the collector of garbage, which tracing would call time and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
 
 
 @pytest.fixture(scope="session")

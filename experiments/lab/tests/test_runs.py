@@ -10,7 +10,7 @@ import pytest
 
 from apformer import cli, errors
 from apformer.files import read_json, write_json
-from apformer.report import figures
+from apformer.report import attention, figures
 from apformer_lab import evaluation, rows, training
 
 FEW = ["--steps", "4", "--log_every", "2", "--save_every", "4", "--batch_size", "8", "--test_sequences", "2"]
@@ -43,6 +43,7 @@ def run_of(tmp_path_factory):
             made[name] = tmp_path_factory.mktemp(name) / "run"
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(figures, "save", lambda *_: None)
+                patch.setattr(attention, "pictures", lambda *_: {})
                 patch.setattr(training, "widths", lambda form: [form.digits])  # each width compiles programs of its own
                 assert cli.main(["train", "--recipe", *RECIPES[name], *FEW, "--run_dir", str(made[name])]) == 0
         return made[name]

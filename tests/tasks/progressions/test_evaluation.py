@@ -13,6 +13,7 @@ from jax.tree_util import Partial
 
 from apformer.decoding.bind import Model
 from apformer.tasks.batch import Batch
+from apformer.tasks.progressions import evaluation
 from apformer.tasks.progressions.evaluation import carries, measure
 from apformer.tasks.progressions.generator import Config, Progressions, draw, encode_rows
 from apformer.tasks.progressions.training import exact
@@ -59,7 +60,8 @@ def arithmetician(digits, slips=lambda before, terms: before < 0, space=SPACE):
     return Model(*map(Partial, (apply, extend, init_cache)))
 
 
-def test_counts_by_hand():
+def test_counts_by_hand(monkeypatch):
+    monkeypatch.setattr(evaluation, "BATCH_TOKENS", 24)
     rows = rows_of("07 10 13 16 19", "50 40 30 20", "01 02", "20 25 30")
     told = []
     result = measure(
@@ -67,7 +69,6 @@ def test_counts_by_hand():
         2,
         arithmetician(2, lambda before, _: before == 13),  # 17 for 16; then, undisturbed, 17 21
         bayes_nats=np.array([4.0, 3.0, 2.0, 1.0]),
-        batch_tokens=24,
         progress=lambda done, total: told.append((done, total)),
     )
     assert (result["sequences"], result["terms"]) == (4, 6)
@@ -101,12 +102,16 @@ def test_counts_by_hand():
     assert json.loads(json.dumps(result)) == result
 
 
-def test_batches_of_any_size_count_the_same():
+def test_batches_of_any_size_count_the_same(monkeypatch):
     """As rows one by one."""
     cfg = Config(digits=2, min_difference=-30, max_difference=30, max_terms=9)
     rows = jax.device_get(draw(jax.random.key(8), cfg, 60))
     model = arithmetician(2, lambda before, number: (before * 7 + number) % 13 == 0)
-    alone, *others = (measure(rows, 2, model, batch_tokens=tokens) for tokens in (1, 100, 10**6))
+    results = []
+    for tokens in (1, 100, 10**6):
+        monkeypatch.setattr(evaluation, "BATCH_TOKENS", tokens)
+        results.append(measure(rows, 2, model))
+    alone, *others = results
     assert 0.5 < alone["exact_free_running"] < alone["exact_teacher_forced"] < 1
     for other in others:
         assert other.pop("nats_per_char") == pytest.approx(alone["nats_per_char"], abs=1e-6)

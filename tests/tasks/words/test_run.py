@@ -142,5 +142,4 @@ def test_the_page_shows_the_words_and_says_that_it_cannot_run_the_model(run):
     assert data["missing"] == {"weights": "This page cannot run a model of the architecture word2vec."}
     assert data["leaves"] == [] and data["vocabulary"] == evaluation["plane"]["words"]
     assert data["embedding"]["points"] == evaluation["plane"]["points"]
-    rows = data["right"]["blocks"][0]["rows"]
-    assert [f"{word}  {near}" for word, near in rows] == (run / "neighbours.txt").read_text().splitlines()
+    assert [row[0] for row in data["right"]["blocks"][0]["rows"]] == [*evaluation["neighbours"]]

@@ -41,7 +41,7 @@ def depends(data: dict, cfg: dict) -> str:
 
 def fault(data: dict, cfg: dict) -> str | None:
     """Return the reason why apformer.proof does not compute this model on its strings; None if it does."""
-    if cfg.get("position") != "relative" or not cfg["window"]:
+    if cfg.get("position") != "relative" or reach(cfg) is None:
         options = f"position is {cfg.get('position')}, window {cfg.get('window')}"
         return f"{options}: relative with a window alone is computed"
     if cfg["vocab_size"] != START:

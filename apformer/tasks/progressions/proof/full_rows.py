@@ -36,6 +36,8 @@ COMPUTED = {"position": ("sinusoidal", "learned", "none"), "similarity": ("scale
 
 def fault(data: dict, cfg: dict) -> str | None:
     """Return the reason why a model is not computed on its rows; None if it is."""
+    if cfg.get("architecture", "model") != "model":
+        return "the model is no decoder of model.py, which alone is computed"
     for name, values in (network.COMPUTED | COMPUTED).items():
         if cfg.get(name, values[0]) not in values and name not in ("residual", "feedforward_norm"):
             return f"{name} is {cfg[name]}, and {' or '.join(map(str, values))} alone is computed"

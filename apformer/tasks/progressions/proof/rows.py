@@ -25,7 +25,8 @@ def claim(data: dict, cfg: dict) -> str:
 
 def reach(cfg: dict) -> int | None:
     """Return the number of tokens before the newest that a prediction depends on; None if unbounded or absolute."""
-    by_offsets = cfg.get("window") and cfg.get("position") in ("relative", "alibi", "none")
+    decoder = cfg.get("architecture", "model") == "model"  # fields of another may have the same names
+    by_offsets = decoder and cfg.get("window") and cfg.get("position") in ("relative", "alibi", "none")
     return cfg["n_layers"] * (cfg["window"] - 1) if by_offsets else None
 
 
