@@ -65,10 +65,9 @@ def initial_state(settings: Settings, start_params: Any = None, hypers: Sequence
 
     start_params: parameters to begin with, or None. hypers: hyperparameters of the optimizer, each of a population.
     """
-    program, initial = _compiled_settings(settings), _compiled_initial()
+    program, own, initial = _compiled_settings(settings), settings.optimizer.hyper(), _compiled_initial()
     seeds = range(settings.training.seed, settings.training.seed + settings.training.members)
-    hypers = hypers or [settings.optimizer.hyper()]
-    states = [initial(seed, hyper, start_params, program) for hyper in hypers for seed in seeds]
+    states = [initial(seed, hyper, start_params, program) for hyper in hypers or [own] for seed in seeds]
     return states[0] if len(states) == 1 else _stack(states)
 
 
@@ -76,8 +75,7 @@ def abstract_state(settings: Settings) -> TrainState:
     """Return the shapes and dtypes of `initial_state(settings)`, as `jax.eval_shape` does, without computing it."""
     program, hyper, members = _compiled_settings(settings), settings.optimizer.hyper(), settings.training.members
     member = jax.eval_shape(partial(_initial, settings=program), settings.training.seed, hyper, None)
-    axis = [members] if members > 1 else []
-    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((*axis, *leaf.shape), leaf.dtype), member)
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((members,) * (members > 1) + leaf.shape, leaf.dtype), member)
 
 
 @cache
@@ -268,8 +266,7 @@ def _with_missed(path: Path, settings: Settings, train_rows: Any) -> Any:
 
 def on_schedule(step: int, run: Training) -> bool:
     """Return whether a checkpoint of this step is due by training.save_every."""
-    save_every = run.save_every + -run.save_every % run.log_every
-    return step % save_every == 0 or step == run.steps
+    return step == run.steps or step % (-(-run.save_every // run.log_every) * run.log_every) == 0
 
 
 def _stop(path: Path, step: int, checkpoints: Checkpoints, number: int) -> NoReturn:

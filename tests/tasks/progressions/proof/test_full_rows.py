@@ -54,14 +54,10 @@ def test_a_recurrent_network_is_screened_alone():
     assert case.fault == "the model is no decoder of model.py, which alone is computed"
     *_, tally = certificate.screen(case, bind_run(settings, params))
     assert tally["strings"] == 2 * case.total and tally["errors"] > 0
-    alike = {
-        "architecture": "recurrent",
-        "n_layers": 1,
-        "window": 3,
-        "position": "none",
-    }  # fields that are named as those of model.Config
-    assert case.contexts.count(asdict(DATA), alike) == case.total > rows.count(asdict(DATA), alike)
-    assert "any length" not in case.contexts.claim(asdict(DATA), alike)
+    alike = {"n_layers": 1, "window": 3, "position": "none"}  # fields that are named as those of model.Config
+    other = alike | {"architecture": "recurrent"}
+    assert case.contexts.count(asdict(DATA), other) == case.total > rows.count(asdict(DATA), alike)
+    assert "any length" not in case.contexts.claim(asdict(DATA), other)
 
 
 def test_a_code_names_its_row_and_place():
