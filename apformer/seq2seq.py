@@ -99,16 +99,12 @@ def init(key: Array, cfg: Config) -> model.Params:
 
     def init_side(side: str, embeds: bool, source: Source | None = None) -> model.Params:
         side_cfg = config_of(cfg, side)
-
-        def init_positions(key: Array) -> Any:
-            embed = position.Part(side_cfg.position_options, "embed")
-            return embed.init(key, None, x_BTD, tokens_BT, cfg.max_len)
-
         params: model.Params = {"blocks": block.init_blocks(next(keys), side_cfg, source)}
         if embeds:
             params["embedding"] = Embedding(side_cfg.vocab_size, cfg.d_model).init(next(keys), tokens_BT)["params"]
-        if jax.eval_shape(init_positions, key):  # the scheme has parameters
-            params["position"] = init_positions(next(keys))["params"]
+        if cfg.position == "learned":
+            scheme = position.Part(side_cfg.position_options, "embed")
+            params["position"] = scheme.init(next(keys), None, x_BTD, tokens_BT, cfg.max_len)["params"]
         if cfg.final_norm:
             params["final_norm"] = norm_of(side_cfg).init(next(keys), x_BTD)["params"]
         return params

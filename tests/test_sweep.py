@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from apformer import files
+from apformer import files, optimizer
 from apformer.commands import sweep
 from apformer.errors import CHECKPOINT, NON_FINITE, USAGE, UserError
 from apformer.files import read_json, write_json
@@ -100,6 +100,13 @@ def test_a_value_may_be_a_switch_or_bring_flags_of_its_own():
     chosen = [(p.joint.model.final_norm, p.joint.options.position_offset) for p in found]
     assert chosen == [(True, 0), (True, 40), (False, 0), (False, 40)]
     assert found[3].folder == "04-final_norm=False,position=sinusoidal_--position_offset_40"
+
+
+def test_a_rule_of_a_package_has_a_program_for_each_learning_rate(monkeypatch):
+    monkeypatch.setattr(optimizer, "RULES", ())
+    found = sweep.programs({"learning_rate": ["0.1", "0.2"]})
+    assert [program.folder for program in found] == ["01-learning_rate=0.1", "02-learning_rate=0.2"]
+    assert [program.joint.optimizer.learning_rate for program in found] == [0.1, 0.2]
 
 
 @pytest.mark.parametrize(

@@ -113,12 +113,17 @@ def programs(flags: Flags) -> list[Program]:
     varied = {flag: values for flag, values in flags.items() if isinstance(values, list)}
     fixed = {flag: value for flag, value in flags.items() if not isinstance(value, list)}
     numbers = {flag: varied.pop(flag) for flag in [*varied] if flag in optimizer.Config().hyper()}
-    result = []
-    for number, shared in enumerate(_choices(varied), 1):
+    result: list[Program] = []
+    for shared in _choices(varied):
         combinations = [shared | chosen for chosen in _choices(numbers)]
-        folder = "-".join([f"{number:02d}", ",".join(f"{flag}={value}" for flag, value in shared.items())]).rstrip("-")
         settings = [_settings(fixed, combination) for combination in combinations]
-        result.append(Program(re.sub(r"[^\w.,=-]+", "_", folder), combinations, settings))
+        # The numbers are data to our rules; a package's rule reads them as constants, and needs a program for each.
+        own = settings[0].optimizer.rule in optimizer.RULES
+        size = len(settings) if own else 1
+        for start in range(0, len(settings), size):
+            words = ",".join(f"{flag}={value}" for flag, value in (shared if own else combinations[start]).items())
+            folder = re.sub(r"[^\w.,=-]+", "_", f"{len(result) + 1:02d}-{words}".rstrip("-"))
+            result.append(Program(folder, combinations[start : start + size], settings[start : start + size]))
     return result
 
 

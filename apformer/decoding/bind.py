@@ -5,8 +5,8 @@ function under jit, which is compiled once for all checkpoints and members.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache, partial
+from dataclasses import dataclass, field
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -18,11 +18,7 @@ from jax.tree_util import Partial
 from apformer.machine import devices
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=("apply", "extend", "init_cache", "params"),
-    meta_fields=("cfg",),
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Model:
     """Pure functions of a model with its parameters bound, each a Partial.
@@ -39,7 +35,7 @@ class Model:
     extend: Callable
     init_cache: Callable
     params: Any = None
-    cfg: Any = None
+    cfg: Any = field(default=None, metadata={"static": True})
 
     def __repr__(self) -> str:
         return f"Model({self.cfg})"

@@ -1,6 +1,8 @@
 """Write tables: of a sweep in Markdown, with a row for each combination of flags, and of a result for a terminal."""
 
 from collections.abc import Callable, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -11,11 +13,8 @@ Seconds are those of training all seeds."""
 
 
 def by_combination(members: list[dict]) -> list[tuple[Any, list[dict]]]:
-    """Return [(combination, its records)], in the order in which combinations first appear."""
-    groups: dict[str, list[dict]] = {}
-    for record in members:
-        groups.setdefault(str(record["combination"]), []).append(record)
-    return [(records[0]["combination"], records) for records in groups.values()]
+    """Return [(combination, its records)], in their order; the records of a combination follow each other."""
+    return [(combination, [*records]) for combination, records in groupby(members, itemgetter("combination"))]
 
 
 def _validation(records: list[dict]) -> dict[str, str]:

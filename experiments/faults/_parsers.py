@@ -126,7 +126,6 @@ def _of_models(folder):
     J, T, place = _mutate.of_json, _mutate.of_tensors, folder / "gpt2"
     return [
         Parser("safetensors", 6, "model.safetensors", [tensors, own], T, readers.tensors),
-        Parser("safetensors of a model", 1, "model.safetensors", [own], T, weights.read_safetensors),
         Parser("GPT-2's config.json", 8, "config.json", [config], J, gpt2.read_config),
         Parser(
             "a folder's config.json", 5, "config.json", [config, own_run], J, lambda p: folders.read_config(p.parent)

@@ -47,11 +47,10 @@ def logits_of(run, tokens_BT):
 def test_safetensors_gives_every_parameter_back(tmp_path, random_params, cfg):
     params = random_params(cfg)
     weights.write_safetensors(tmp_path / "model", architecture_of(cfg), params, cfg)
-    again_cfg, again = weights.read_safetensors(tmp_path / "model")
-    assert again_cfg == cfg and type(again_cfg) is type(cfg)
-    jax.tree.map(np.testing.assert_array_equal, again, params)
     with safetensors.safe_open(tmp_path / "model", framework="numpy") as file:
         assert {*file.keys()} == {name.replace("/", ".") for name in names(params)}
+        for name, leaf in weights.named(params).items():
+            np.testing.assert_array_equal(file.get_tensor(name), leaf)
 
 
 @each_config
