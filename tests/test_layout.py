@@ -132,17 +132,6 @@ def test_models_are_handed_in():
             assert not models, f"{path.relative_to(ROOT)} is handed functions, and imports no {models}"
 
 
-def test_data_know_no_model():
-    """Rows, and what is known of them without a model."""
-    data = "batch batches bayes contexts corpus crops first_two_terms generator number_words shards text_file".split()
-    allowed = {*"decoding errors files flags report tasks tokenizers".split()}
-    for name in data:
-        found = [path for path in modules() if part(path) == "tasks" and path.stem == name]
-        assert found, name
-        for path in found:
-            assert our_parts(path) <= allowed, path.relative_to(ROOT)
-
-
 def test_libraries_stay_where_they_belong():
     """flax in the models, orbax in one file; and the package imports no experiment."""
     faults = []

@@ -55,13 +55,6 @@ def test_the_readme_names_functions_that_there_are():
     assert not faults
 
 
-def test_the_readme_names_files_that_there_are():
-    text = (ROOT / "README.md").read_text("utf-8")
-    assert [name for name, _ in named_in_readme(text) if not file(name).exists()] == []
-    links = re.findall(r"\]\(((?!https?:|#)[^)#]+)", text)
-    assert [link for link in links if not (ROOT / link).exists()] == []
-
-
 def test_the_reading_path_is_short():
     text = (ROOT / "README.md").read_text("utf-8")
     paths = named_in_readme(re.search(r"\*\*Read in this order\*\*(.*?)\n\n", text, re.DOTALL)[1])

@@ -30,16 +30,6 @@ def test_a_task_has_the_names_of_the_protocol_and_no_others(name):
     assert public - {"Evaluation", "nats", "every_row", *OPTIONAL} == NAMES
 
 
-@every_task
-def test_its_functions_have_the_parameters_of_the_protocol(name):
-    task = tasks.load(name)
-    for key in filter(lambda key: inspect.isfunction(getattr(tasks.Task, key)), NAMES):
-        here, there = (list(inspect.signature(getattr(owner, key)).parameters) for owner in (task, tasks.Task))
-        assert here[: len(there)] == there, key
-        more = list(inspect.signature(getattr(task, key)).parameters.values())[len(there) :]
-        assert all(parameter.default is not parameter.empty for parameter in more), key
-
-
 @every_recipe
 def test_a_recipe_makes_settings_that_a_run_can_follow(recipe, name, tmp_path):
     task, settings = tasks.load(name), settings_of(recipe, name, tmp_path)
