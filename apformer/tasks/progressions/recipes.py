@@ -64,7 +64,7 @@ def sketch(digits: int = 3) -> Settings:
     long rows are learned late. Positions have unit size, and so have embeddings at the start: smaller ones are
     learned more slowly.
     """
-    training = Training(recipe="sketch", steps=4000, until="certified", batch_size=64, save_every=500, ema=0.99)
+    training = Training(recipe="sketch", steps=6000, until="certified", batch_size=64, save_every=500, ema=0.99)
     architecture = model.Config(n_layers=2, embedding_std=1.0)
     options = Options(
         crop_terms=12, hard_fraction=0.875, mined_per_hard=3, prefix_rows=32, long_rows=4, own_positions=True
