@@ -22,7 +22,7 @@ def test_the_warm_up_of_a_recipe_fits_a_short_run_unless_a_flag_gives_it(words, 
 
 def test_the_sketch_is_the_plain_model():
     settings = recipes.parse(["--recipe=sketch"])
-    assert settings.model == model.Config(n_layers=2, embedding_std=1.0)
+    assert settings.model == model.Config(n_layers=4, embedding_std=1.0)
     assert settings.training.recipe == "sketch"
 
 

@@ -145,7 +145,7 @@ def doubt(result: dict, settings: Settings) -> str | None:
     wrong, cfg = "Some of these terms are wrong", settings.model
     if settings.architecture == "model" and cfg.n_layers == cfg.n_heads == 1:
         reason = "one head of one block reads one average, and cannot align two terms and find the carry below them too"
-        return f"{wrong}: {reason}. `apformer train --recipe sketch` has two blocks."
+        return f"{wrong}: {reason}. `apformer train --recipe sketch` has four blocks."
     resume = typed("resume", "RUN", "--steps", 2 * settings.training.steps)
     return f"{wrong}. {typed('certify', 'RUN')} finds all that are, and {resume} trains further."
 

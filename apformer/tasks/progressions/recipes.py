@@ -3,7 +3,7 @@
 - exact      continues progressions exactly: two layers, eight heads, a window that reaches one token beyond the same
              place of the term before, a table of relative positions and an attention sink
 - bayes      the exact recipe, trained longer, for a loss near the Bayes floor; extra rows teach the first terms
-- sketch     the sketch that the project began with: two blocks of `model.Config()`, plain cross-entropy
+- sketch     the sketch that the project began with: four blocks of `model.Config()`, plain cross-entropy
 - recurrent  an RNN, GRU or LSTM (`--cell`) on the same task
 """
 
@@ -58,14 +58,14 @@ def bayes(digits: int = 3) -> Settings:
 
 
 def sketch(digits: int = 3) -> Settings:
-    """Progressions with the plain transformer that the project began with: two of its blocks.
+    """Progressions with the plain transformer that the project began with: four of its blocks.
 
     Its positions are absolute, so crops keep theirs, and some rows are not cropped. Crops have 12 terms: with 8,
     long rows are learned late. Positions have unit size, and so have embeddings at the start: smaller ones are
     learned more slowly.
     """
-    training = Training(recipe="sketch", steps=6000, until="certified", batch_size=64, save_every=500, ema=0.99)
-    architecture = model.Config(n_layers=2, embedding_std=1.0)
+    training = Training(recipe="sketch", steps=4000, until="certified", batch_size=64, save_every=500, ema=0.99)
+    architecture = model.Config(n_layers=4, embedding_std=1.0)
     options = Options(
         crop_terms=12, hard_fraction=0.875, mined_per_hard=3, prefix_rows=32, long_rows=4, own_positions=True
     )
