@@ -76,7 +76,7 @@ def resident():
 def programs_end():
     """Modules share compiled programs until their process is large: those of all tests together hold six gigabytes."""
     yield
-    if resident() > max(1.5e9, MEMORY / 8):
+    if resident() > MEMORY / 8:
         jax.clear_caches()
         gc.collect()
         with suppress(OSError, AttributeError):  # glibc's: else the process stays as large, and clears time and again

@@ -1,5 +1,6 @@
 """What is exported computes what the run computes, needs no files of ours, and overwrites nothing."""
 
+import json
 import re
 import sys
 
@@ -11,6 +12,7 @@ from apformer import cli, errors, model, recurrent, seq2seq
 from apformer.errors import USAGE
 from apformer.formats import stablehlo, weights
 from apformer.runs import restore
+from apformer.settings import model_from
 from apformer.tasks.progressions import generator
 from tests.helpers.own_process import python
 from tests.helpers.refusals import refused
@@ -48,6 +50,8 @@ def test_safetensors_gives_every_parameter_back(tmp_path, random_params, cfg):
     params = random_params(cfg)
     weights.write_safetensors(tmp_path / "model", architecture_of(cfg), params, cfg)
     with safetensors.safe_open(tmp_path / "model", framework="numpy") as file:
+        described = file.metadata()
+        assert model_from(described["architecture"], json.loads(described["config"])) == cfg
         assert {*file.keys()} == {name.replace("/", ".") for name in names(params)}
         for name, leaf in weights.named(params).items():
             np.testing.assert_array_equal(file.get_tensor(name), leaf)

@@ -104,10 +104,12 @@ def read_only(tmp_path):
     [a_file, lambda tmp_path: tmp_path / ("x" * 300), pytest.param(read_only, marks=not_root)],
     ids=["file", "long name", "read only"],
 )
-def test_a_place_that_cannot_be_written(tmp_path, place):
+def test_a_place_that_cannot_be_written(tmp_path, monkeypatch, place):
     path = place(tmp_path)
-    with refused(errors.DISK, "cannot write .*: mend that, or use another directory"):
-        directory.create("exact", path)
+    monkeypatch.setattr(directory, "RUNS", path)
+    for run_dir in (path, None):
+        with refused(errors.DISK, "cannot write .*: mend that, or use another directory"):
+            directory.create("exact", run_dir)
     with refused(errors.USAGE, "is not a directory|holds no run"):
         directory.find(path)
 

@@ -7,7 +7,6 @@ import shutil
 import pytest
 
 from apformer import cli, files
-from apformer.commands import report
 from apformer.report import figures
 from apformer.runs import directory, selection
 from apformer.tasks.progressions.generator import Config
@@ -25,7 +24,6 @@ def whole(tmp_path_factory):
     path = tmp_path_factory.mktemp("run") / "run"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "save", lambda *_: None)
-        patch.setattr(report, "write", lambda *_: "no page")
         assert cli.main(["train", *FLAGS.split(), "--run_dir", str(path)]) == 0
     assert cli.main(["certify", str(path)]) == 8  # so that there is a certificate, of a model that is wrong
     return path

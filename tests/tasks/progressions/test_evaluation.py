@@ -107,11 +107,12 @@ def test_batches_of_any_size_count_the_same(monkeypatch):
     cfg = Config(digits=2, min_difference=-30, max_difference=30, max_terms=9)
     rows = jax.device_get(draw(jax.random.key(8), cfg, 60))
     model = arithmetician(2, lambda before, number: (before * 7 + number) % 13 == 0)
-    results = []
-    for tokens in (1, 100, 10**6):
+
+    def of_size(tokens):
         monkeypatch.setattr(evaluation, "BATCH_TOKENS", tokens)
-        results.append(measure(rows, 2, model))
-    alone, *others = results
+        return measure(rows, 2, model)
+
+    alone, *others = map(of_size, (1, 100, 10**6))
     assert 0.5 < alone["exact_free_running"] < alone["exact_teacher_forced"] < 1
     for other in others:
         assert other.pop("nats_per_char") == pytest.approx(alone["nats_per_char"], abs=1e-6)
