@@ -47,6 +47,7 @@ from apformer.train import trained
 
 PROGRAM = "python experiments/studies/generalization.py"
 MOST_CONTEXTS = 2_000_000  # more are not enumerated
+FEWEST = 16  # different rows of the suite of more terms: of the longest lines too few are held out
 SEQUENCES = 512  # of a suite, without --test_sequences
 CAPTION = """\
 Excess: the validation loss above the Bayes floor, in nats. Predictable terms exactly right, free-running, in %: median
@@ -104,12 +105,12 @@ def _rows(cfg: generator.Config, count: int, split: str | None = None) -> genera
 
 
 def _longer(cfg: generator.Config, crop: int, count: int) -> Suite | None:
-    """Return held-out rows of as many terms as fit, up to 10 times the crop; None if none has more terms than it."""
+    """Return held-out rows of the most terms, up to 10 times the crop, that FEWEST rows have; None if none."""
     for terms in range(min(10 * crop, cfg.max_terms), crop, -1):
         size = (10**cfg.digits - 1) // (terms - 1)
         low, high = max(cfg.min_difference, -size), min(cfg.max_difference, size)
         fitting = replace(cfg, min_terms=terms, max_terms=terms, min_difference=low, max_difference=high)
-        if rows := _rows(fitting, count, "test"):
+        if (rows := _rows(fitting, count, "test")) and len({*zip(*rows, strict=True)}) >= FEWEST:
             return Suite(f"held-out lines, terms {crop + 1} to {terms}", rows, cfg.digits, crop)
     return None
 
