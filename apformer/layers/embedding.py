@@ -20,7 +20,7 @@ class Embedding(nn.Module):
     vocab_size: int
     d_model: int
     scale: bool = False
-    std: float | None = None  # None for 1 / sqrt(d_model): tied or scaled, it then has unit size
+    std: float | None = None  # None for 1 / sqrt(d_model)
 
     @nn.compact
     def __call__(self, tokens_BT: Array) -> Array:

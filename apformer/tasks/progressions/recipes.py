@@ -61,8 +61,8 @@ def sketch(digits: int = 3) -> Settings:
     """Progressions with the plain transformer that the project began with: four of its blocks.
 
     Its positions are absolute, so crops keep theirs, and some rows are not cropped. Crops have 12 terms: with 8,
-    long rows are learned late. Positions have unit size, and so have embeddings at the start: smaller ones are
-    learned more slowly.
+    long rows are learned late. Embeddings begin with standard deviation 1: smaller ones, beside positions of about
+    that size, are learned more slowly.
     """
     training = Training(recipe="sketch", steps=4000, until="certified", batch_size=64, save_every=500, ema=0.99)
     architecture = model.Config(n_layers=4, embedding_std=1.0)
