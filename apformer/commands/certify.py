@@ -40,6 +40,7 @@ class Certify:
         member: Number of a member of a population. The default is the best on validation rows.
         step: Saved step to certify. The default is the best; of a population, the best on the mean.
         screen: Let JAX ask every context in float32 instead: sooner, and no proof.
+        theorem: Prove exact arithmetic alone, without the bounds of float32 rounding: sooner.
         compare: Compare every logit of the proof with what JAX computes here.
         yes: Continue even if it takes longer than 30 minutes. After a stop, the same command continues it.
         json: Print one JSON object instead of a table.
@@ -49,6 +50,7 @@ class Certify:
     member: int | None = None
     step: int | None = None
     screen: bool = False
+    theorem: bool = False
     compare: bool = False
     yes: bool = False
     json: bool = False
@@ -64,7 +66,10 @@ def certify(args: Certify) -> None:
     path = directory.find(args.run)
     patience = np.inf if args.yes else PATIENCE
     settings = load_settings(path)
-    result = certify_run(path, settings, args.member, args.step, patience, screen=args.screen, compare=args.compare)
+    if args.screen and args.theorem:
+        raise UserError("--screen proves nothing: leave out --theorem")
+    ways = {"screen": args.screen, "theorem": args.theorem, "compare": args.compare}
+    result = certify_run(path, settings, args.member, args.step, patience, **ways)
     with suppress(BrokenPipeError):  # the exit code says it, too
         print(json.dumps(files.plain(result)) if args.json else tables.certificate(result))
     if not (result["screened"] if args.screen else result["certified"]):
@@ -80,6 +85,7 @@ def certify_run(
     step: int | None = None,
     patience: float = PATIENCE,
     screen: bool = False,
+    theorem: bool = False,
     compare: bool = False,
     hasty: bool = False,
     meanwhile: Callable[[], Any] | None = None,
@@ -95,6 +101,7 @@ def certify_run(
         step: Saved step; None for the best.
         patience: Seconds that it may take.
         screen: Let JAX compute the model alone, without a proof, as for models that numpy does not compute.
+        theorem: Leave out the bounds of rounding.
         compare: Compare the logits of JAX with those of numpy after every string.
         hasty: End at the WORST-th error, or at the first margin below its bound. With more than SCREENED contexts, JAX
             screens them before numpy proves them. If the proof fails, no file is written, and the result is
@@ -108,6 +115,7 @@ def certify_run(
     """
     params, step, member = load_params(path, settings, member, step)
     case = certificate.case(settings, tasks.ability(settings, "contexts", path, "certify"), params)
+    case = case._replace(exact=theorem)
     if compare and case.fault:
         raise UserError(f"--compare computes another model than this one: {case.fault}")
     with suppress(UserError):
@@ -171,7 +179,7 @@ def _enumerate(
         UserError: Exit code USAGE, if the rest takes longer.
     """
     judge = "numpy" if model is None else "jax"
-    record = {"identity": identity | {"judge": judge}, "tally": check.TALLY, "seconds": 0.0}
+    record = {"identity": identity | {"judge": judge, "exact": case.exact}, "tally": check.TALLY, "seconds": 0.0}
     record |= check.load_partial(path / PARTIAL, record["identity"])
     tally, total, first = record["tally"], case.total, None
     begun = saved = time.monotonic()
@@ -197,7 +205,7 @@ def _enumerate(
                     amount = f"{total:,} contexts, about {remaining / 60:,.0f} minutes here"
                     raise UserError(
                         f"to certify {path} is to ask {amount}: run {typed('certify', path, '--yes')}, which can be "
-                        "stopped and goes on where it was"
+                        "stopped and goes on where it was (sooner with --theorem)"
                     )
                 if received:
                     amount = f"{done:,} of {total:,} contexts" if total else f"{done:,} contexts"

@@ -68,6 +68,7 @@ class Case(NamedTuple):
     cfg: dict
     weights: dict  # result of network.complete; empty for a model that numpy does not compute
     fault: str | None = None  # why numpy does not compute the model
+    exact: bool = False  # whether to leave out the bounds of rounding
 
     @property
     def total(self) -> int | None:
@@ -77,7 +78,7 @@ class Case(NamedTuple):
     @property
     def bounded(self) -> bool:
         """True if rounding is bounded. A module with its own `logits` needs its own `bounded_logits`."""
-        return hasattr(self.contexts, "bounded_logits") or not hasattr(self.contexts, "logits")
+        return not self.exact and (hasattr(self.contexts, "bounded_logits") or not hasattr(self.contexts, "logits"))
 
     def slices(self) -> Iterator[np.ndarray]:
         """Yield slices of the contexts: arrays with a column for each row of contexts."""
@@ -127,25 +128,24 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
 # 2. The tally of a slice of contexts
 
 
-def prove_slice(case: Case, columns: np.ndarray, exact: bool = False) -> dict:
-    """Compute the tally of the contexts of a slice; exact: without the bounds of rounding."""
-    contexts, _, cfg, weights, _ = case
+def prove_slice(case: Case, columns: np.ndarray) -> dict:
+    """Compute the tally of the contexts of a slice."""
+    contexts, _, cfg, weights, *_ = case
     codes_NKC, right_NKC = case.strings(columns)
     size, used_NKC = codes_NKC.max() + 1, right_NKC < cfg["vocab_size"]  # rows of fewer contexts are padded
     pair_NKC = right_NKC * size + codes_NKC
     pairs = network.distinct(pair_NKC[used_NKC])  # a string with two right tokens is wrong for one of them
     right, codes = np.divmod(pairs, size)
-    exact = exact or not case.bounded
-    if exact:
-        logits, ratio = getattr(contexts, "logits", network.logits)(codes, weights, cfg, contexts), np.zeros(len(codes))
-    else:
+    if case.bounded:
         bounded_logits = getattr(contexts, "bounded_logits", rounding.bounded_logits)
         logits, ratio = bounded_logits(codes, right, weights, cfg, contexts)
+    else:
+        logits, ratio = getattr(contexts, "logits", network.logits)(codes, weights, cfg, contexts), np.zeros(len(codes))
     margin = margins(logits, right)
     place = np.where(used_NKC, np.searchsorted(pairs, pair_NKC), 0)
     tally = tally_contexts(case, columns, np.where(used_NKC, margin[place], np.inf), logits.argmax(1)[place])
     tally |= {"strings": len(margin), "wrong": int((margin <= 0).sum()), "covered": int((ratio > 1).sum())}
-    return tally | {"largest": float(np.abs(logits).max()), "least_ratio": None if exact else float(ratio.min())}
+    return tally | {"largest": float(np.abs(logits).max()), "least_ratio": float(ratio.min()) if case.bounded else None}
 
 
 def margins(logits: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -209,10 +209,10 @@ MERGE = {  # how each entry of two tallies is merged; all others are counts, and
 # 3. The proof
 
 
-def prove(case: Case, tally: dict = TALLY, exact: bool = False) -> Iterator[dict]:
-    """Yield the tally after each slice that `tally` lacks; exact: without the bounds of rounding."""
+def prove(case: Case, tally: dict = TALLY) -> Iterator[dict]:
+    """Yield the tally after each slice that `tally` lacks."""
     for columns in islice(case.slices(), tally["slices"], None):
-        tally = merge(tally, prove_slice(case, columns, exact))
+        tally = merge(tally, prove_slice(case, columns))
         yield tally
 
 
@@ -239,10 +239,11 @@ def main(folder: Path, contexts: ModuleType, exact: bool = False) -> int:
     """Prove the model of a folder, print the verdict, and return the exit code."""
     try:
         case, certificate = read(folder, contexts)
+        case = case._replace(exact=exact)
         total, path, saved = certificate["contexts"], folder / "check.tally.json", time.monotonic()
         identity = [certificate["parameters_sha256"], exact]
         tally = load_partial(path, identity).get("tally", TALLY)
-        for tally in prove(case, tally, exact):  # noqa: B020
+        for tally in prove(case, tally):  # noqa: B020
             print(f"\r{tally['contexts'] / total:4.0%} of {total:,} contexts", end="", file=sys.stderr, flush=True)
             if time.monotonic() - saved > SAVE_EVERY:
                 saved = time.monotonic()
@@ -251,7 +252,7 @@ def main(folder: Path, contexts: ModuleType, exact: bool = False) -> int:
         with suppress(OSError):
             path.unlink(missing_ok=True)
         print(f"\r{' ' * 50}\r", end="", file=sys.stderr)
-        code = print_verdict(tally, contexts.claim(case.data, case.cfg), total, exact or not case.bounded)
+        code = print_verdict(tally, contexts.claim(case.data, case.cfg), total, case.bounded)
         print(f"sha256 of the weights: {certificate['parameters_sha256']}")
         return code
     except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
@@ -259,18 +260,18 @@ def main(folder: Path, contexts: ModuleType, exact: bool = False) -> int:
         raise
 
 
-def print_verdict(tally: dict, claim: str, total: int, exact: bool) -> int:
+def print_verdict(tally: dict, claim: str, total: int, bounded: bool) -> int:
     """Print the counts and both lines of the verdict, and return the exit code."""
     strings, least = f"distinct strings {tally['strings']:,}, wrong {tally['wrong']:,}", tally["smallest_margin"]
     print(f"contexts {tally['contexts']:,}, {strings}, smallest margin {'-' if least is None else f'{least:.6g}'}")
     demand(tally["contexts"] == total, f"the certificate is of {total:,} contexts")
-    theorem, rounded, faults = verdict(tally, total)
+    theorem, rounded, faults = verdict(tally, total, bounded)
     if not theorem:
         worst = tally["worst"][0]
         print(f"NOT PROVEN: {faults[0]}; after {worst['given']!r} {worst['expected']!r} has to follow")
         return 1
     print(f"PROVEN, the theorem: in exact arithmetic these weights rightly continue {claim}")
-    if not exact:
+    if bounded:
         ratio = f"the least margin is {tally['least_ratio']:.3g} times its bound"
         verb = "PROVEN" if rounded else "NOT PROVEN"
         print(f"{verb}, rounding: so does any float32 computation, after {tally['covered']:,} of the strings; {ratio}")
