@@ -68,8 +68,9 @@ def certify(args: Certify) -> None:
     settings = load_settings(path)
     if args.screen and args.theorem:
         raise UserError("--screen proves nothing: leave out --theorem")
-    ways = {"screen": args.screen, "theorem": args.theorem, "compare": args.compare}
-    result = certify_run(path, settings, args.member, args.step, patience, **ways)
+    result = certify_run(
+        path, settings, args.member, args.step, patience, args.screen, args.theorem, compare=args.compare
+    )
     with suppress(BrokenPipeError):  # the exit code says it, too
         print(json.dumps(files.plain(result)) if args.json else tables.certificate(result))
     if not (result["screened"] if args.screen else result["certified"]):

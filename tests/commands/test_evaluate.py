@@ -101,10 +101,9 @@ class Gone(io.StringIO):
         raise BrokenPipeError
 
 
-@pytest.mark.parametrize("judge", ["prove", "screen"])
-def test_a_stopped_enumeration_goes_on_where_it_was(run, capsys, monkeypatch, slices, judge):
+@pytest.mark.parametrize(("judge", "flag"), [("prove", "--theorem"), ("screen", "--screen")])
+def test_a_stopped_enumeration_goes_on_where_it_was(run, capsys, monkeypatch, slices, judge, flag):
     whole, visited = getattr(certificate, judge), []
-    flags = ["--screen"] if judge == "screen" else []
 
     def interrupted(*args):
         for number, tally in enumerate(whole(*args)):
@@ -114,7 +113,7 @@ def test_a_stopped_enumeration_goes_on_where_it_was(run, capsys, monkeypatch, sl
             yield tally
 
     monkeypatch.setattr(certificate, judge, interrupted)
-    code, printed = call(capsys, run, *flags)
+    code, printed = call(capsys, run, flag)
     assert code == 130 and not (run / "certificate.json").exists()
     kept = read_json(run / certify_.PARTIAL)
     assert kept["tally"] == json.loads(json.dumps(visited[-1]))
@@ -124,9 +123,10 @@ def test_a_stopped_enumeration_goes_on_where_it_was(run, capsys, monkeypatch, sl
         yield from whole(*args)
 
     monkeypatch.setattr(certificate, judge, watched)
-    code, printed = call(capsys, run, "--json", *flags)
+    code, printed = call(capsys, run, "--json", flag)
     result = json.loads(printed.out)
     assert code == 0 and result["contexts"] == TOTAL and result["smallest_margin"] == circuit.SURE
+    assert result["certified"] == (judge == "prove") and not result["rounding"]
     assert sum(part["contexts"] for part in result["parts"].values()) == TOTAL
 
 
