@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from tyro.conf import Positional
 
-from apformer import files, flags, runs, tasks
+from apformer import files, flags, runs
 from apformer.errors import USAGE, UserError
 from apformer.runs import directory
 from apformer.tasks import settings_file
@@ -36,7 +36,8 @@ class Protocol:
 def measure(path, tests, seed):
     """Return {k: share of right next terms}. Raises UserError (exit USAGE) if the digits of the run do not fit."""
     settings = settings_file.read(path)
-    tasks.ability(settings, "predict", path)  # else it has no digits
+    if settings.task not in ("progressions", "digits"):
+        raise UserError(f"{path} is of the task {settings.task}: give a run of progressions", USAGE)
     digits = settings.data.digits
     if digits < 5:
         raise UserError(f"{path} has terms of {digits} digits, and 1000 + 1000 * 20 needs 5: train --digits 5", USAGE)

@@ -148,7 +148,8 @@ def measure_proof(folder):
         cfg, data = (json.loads((folder / "config.json").read_text("utf-8"))[part] for part in ("model", "data"))
         certificate = json.loads((folder / "certificate.json").read_text("utf-8"))
         architecture, rows = model_from("model", cfg), part_from(progressions.Config, data)
-        found = {"contexts": certificate["contexts"], "seconds both": certificate["seconds"]}
+        what = "both" if certificate["rounding"] else "check" if certificate["theorem"] else "screen"
+        found = {"contexts": certificate["contexts"], f"seconds {what}": certificate["seconds"]}
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise UserError(f"{folder} holds no proof that can be read ({error!r}): export it again", DATA) from None
     name, enumeration_counts = str(rows.digits), enumeration(architecture, rows)

@@ -49,13 +49,14 @@ def main(args):
     if unknown := set(args.names) - set(NAMES):
         known = ", ".join(NAMES)
         raise UserError(f"there is no trial {', '.join(sorted(unknown))}: give one of {known}", USAGE)
+    flags.require("cases", args.cases is None or args.cases >= 1, args, "at least 1")
     for name in args.names:
         trial, start = importlib.import_module(f"faults.{name}"), time.monotonic()
         with (
             tempfile.TemporaryDirectory() if args.folder is None else _cleared_folder(Path(args.folder, name)) as folder
         ):
             continues = Path(folder, _runs.FOUND).exists()
-            figures = trial.measure(args.cases or trial.CASES, Path(folder))
+            figures = trial.measure(trial.CASES if args.cases is None else args.cases, Path(folder))
         table, size = figures.pop("table", None), f" --cases {args.cases}" * (args.cases is not None)
         command = f"python experiments/reliability.py {name}{size}"
         draft = {"question": trial.QUESTION, "claim": trial.CLAIM, "spread": {}}

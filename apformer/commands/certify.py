@@ -74,9 +74,8 @@ def certify(args: Certify) -> None:
     with suppress(BrokenPipeError):  # the exit code says it, too
         print(json.dumps(files.plain(result)) if args.json else tables.certificate(result))
     if not (result["screened"] if args.screen else result["certified"]):
-        raise UserError(
-            f"{path} is not certified ({result['claim']}): train it longer, or with another --seed", NOT_CERTIFIED
-        )
+        remedy = "numpy computes no such model" if result["screened"] else "train it longer, or with another --seed"
+        raise UserError(f"{path} is not certified ({result['claim']}): {remedy}", NOT_CERTIFIED)
 
 
 def certify_run(

@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 
+from apformer import tasks
 from apformer.commands import Run
 from apformer.flags import parse
 from apformer.layers.leaves import named
@@ -32,6 +33,7 @@ def main(args: list[str]) -> None:
     """Run the command with its arguments."""
     if args and args[0].startswith("--") and args[0] != "--help":
         settings = recipes.parse(args, PROGRAM)
+        settings, _ = tasks.load(settings.task).load(settings)
     else:
         settings = restore.load_settings(directory.find_begun(parse(Describe, args, PROGRAM).run))
     print("\n".join(tables.columns(rows(settings))))

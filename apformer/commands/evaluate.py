@@ -120,7 +120,8 @@ def evaluate_run(
         for name, text in evaluation.files.items():
             files.write_text(path / name, text)
     if settings.training.members > 1 and member is None:
-        names = [name for name, value in evaluation.result.items() if type(value) is float and name != "seconds"]
+        others = {"seconds", *vars(settings.options)}
+        names = [name for name, value in evaluation.result.items() if type(value) is float and name not in others]
         result["members"] = []
         for number in sorted({*range(settings.training.members)} - {record["member"] for record in failed}):
             of_member = result

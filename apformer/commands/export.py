@@ -32,7 +32,6 @@ from apformer.formats.weights import write_safetensors
 from apformer.proof import check
 from apformer.runs import directory, restore
 from apformer.settings import Settings
-from apformer.tasks.text import folders
 from apformer.tokenizers import pretrained
 
 DEFAULTS = {"safetensors": "model.safetensors", "stablehlo": "model.stablehlo"}  # a folder has the format's name
@@ -60,8 +59,6 @@ class Export:
 
 def export(args: Export) -> None:
     """Write the file or the folder, and print its path. Raises UserError that names the fault."""
-    if args.run is not None and folders.holds_gpt2(args.run):
-        raise UserError(f"{args.run} is a GPT-2 folder, which other programs open as it is: name a run")
     path = directory.find(args.run)
     settings = restore.load_settings(path)
     out = Path(args.out) if args.out is not None else path / DEFAULTS.get(args.to, args.to)

@@ -9,11 +9,11 @@ none for gpt2-medium and gpt2-large. Another SHA-256 is a fault here, although t
 bytes.
 """
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -71,8 +71,11 @@ def findings(folder: str | Path) -> list[Finding]:
 
 def _differences(cfg: Config, name: str) -> set[str]:
     """Return the fields in which a Config differs from a published size."""
-    cfg, size = (dataclasses.replace(c, d_ff=c.d_ff or 4 * c.d_model) for c in (cfg, gpt2.SIZES[name]))
-    return {field for field in FIELDS if getattr(cfg, field) != getattr(size, field)}
+    return {field for field in FIELDS if _value(cfg, field) != _value(gpt2.SIZES[name], field)}
+
+
+def _value(cfg: Config, field: str) -> Any:
+    return cfg.d_ff or 4 * cfg.d_model if field == "d_ff" else getattr(cfg, field)
 
 
 def _config(cfg: Config, name: str) -> str:
@@ -80,7 +83,7 @@ def _config(cfg: Config, name: str) -> str:
     if not differs:
         return f"{name}: every field as published"
     size = gpt2.SIZES[name]
-    fields = [f"{FIELDS[x]} {getattr(cfg, x)} instead of {getattr(size, x)}" for x in FIELDS if x in differs]
+    fields = [f"{FIELDS[x]} {_value(cfg, x)} instead of {_value(size, x)}" for x in FIELDS if x in differs]
     nearest = f"{name}, with {', '.join(fields)}"
     if differs <= {"dropout", "attention_dropout"}:  # settings of training, not of the model
         return f"as {nearest}"

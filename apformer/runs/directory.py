@@ -27,6 +27,7 @@ from pathlib import Path
 from apformer.errors import CHECKPOINT, DISK, LOCKED, UserError, tell, typed
 from apformer.files import disk_errors, force, preflight, read_json, require_empty, truncate_after
 from apformer.runs import selection
+from apformer.tasks.text import folders
 
 RUNS = Path("runs")
 MINUTE = 60  # seconds; no file takes longer to write
@@ -98,6 +99,8 @@ def find_begun(run: str | Path | None = None) -> Path:
         raise UserError(f"{path} is not a directory: name one that `apformer train` wrote")
     if not (path / "config.json").is_file():
         raise UserError(f"{path} holds no run (no config.json): name a directory that `apformer train` wrote")
+    if folders.holds_gpt2(path):
+        raise UserError(f"{path} is a GPT-2 folder: name a directory that `apformer train` wrote")
     return path
 
 

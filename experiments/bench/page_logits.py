@@ -15,6 +15,7 @@ import numpy as np
 from tyro.conf import Positional
 
 from apformer import flags
+from apformer.errors import USAGE, UserError
 from apformer.runs import directory, restore
 from apformer.settings import architecture_of
 from apformer.tasks.progressions import generator, training
@@ -47,6 +48,8 @@ def main(args):
     """Print the largest difference of a logit, and the speed of the page."""
     path = directory.find(args.run)
     settings = restore.load_settings(path)
+    if settings.task != "progressions":
+        raise UserError(f"{path} is of the task {settings.task}: give a run of progressions", USAGE)
     params, *_ = restore.load_params(path, settings, None)
     test_settings = replace(settings, options=replace(settings.options, test_sequences=PROMPTS))
     rows = training.test_rows(test_settings, None)

@@ -236,6 +236,7 @@ def run(args):
     _study.check_sizes(args, "largest", "steps", "batch_size", "test", "members")
     flags.require("d_model", args.d_model % 4 == 0 < args.d_model, args, "a multiple of 4, the number of heads")
     rows, letters = pairs(args)
+    flags.require("largest", len(rows["test"][0]) > 0, args, "more, so that some numbers are held out")
     study = _study.Study("bahdanau", args)
     for name in MODELS:
         if name not in study.found:

@@ -138,6 +138,8 @@ def run(args):
     tokenizer = restore.load_rows(path)["tokenizer"]
     text = args.text or corpus.split(corpus.read(settings.data.text), settings.data)[1]
     text, members = text[: args.characters], []
+    if len(tokenizer.encode(text)) != len(text):
+        raise UserError(f"{path} reads other tokens than characters: train one with --tokenizer characters", USAGE)
     for member in range(settings.training.members):
         params, _, _ = restore.load_params(path, settings, member)
         found = gates(params, tokenizer.encode(text), settings.model)

@@ -111,6 +111,8 @@ def run(args):
     """Measure what is missing, print the table and draw the figure."""
     _study.check_sizes(args, "terms")
     flags.require("digits", args.digits and min(args.digits) >= 2, args, "numbers of at least 2")
+    most = 10 ** (min(args.digits) - 1)  # borrows begin above it
+    flags.require("terms", args.terms < most // 2, args, f"less than {most // 2:,}, for {min(args.digits)} digits")
     loaded = runs.load(args.run, args.member)
     _study.check_task(loaded, "digits")
     sys.set_int_max_str_digits(0)  # Python's own bound is 4,300 digits

@@ -113,6 +113,7 @@ def draw_figure(path, records):
 def run(args):
     """Train and measure what is missing, print the table and draw the figure."""
     _study.check_sizes(args, "steps", "digits", "d_model", "members", "test_sequences")
+    flags.require("digits", args.digits >= 3, args, "3 or more, of which longer rows are held out")
     study = _study.Study("parts", args)
     try:
         generalization.sweep(words(args, study.path / "sweep"))

@@ -8,9 +8,9 @@ import apformer
 from apformer.runs import restore
 
 
-@pytest.mark.parametrize("recipe", ["sketch", "recurrent", "words", "translate"])
+@pytest.mark.parametrize("recipe", ["sketch", "recurrent", "words", "translate --numbers 200 --largest 99"])
 def test_the_numbers_of_the_parts_are_the_products_of_their_shapes_and_add_up(recipe, says):
-    head, *rows, whole = (line.split("  ") for line in says("describe", "--recipe", recipe).splitlines())
+    head, *rows, whole = (line.split("  ") for line in says(*f"describe --recipe {recipe}".split()).splitlines())
     shapes, counts = zip(*([cell.strip() for cell in row if cell.strip()][1:] for row in rows), strict=True)
     counts = [int(count.replace(",", "")) for count in counts]
     assert [np.prod([int(size) for size in shape.split(" x ")]) for shape in shapes] == counts

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 
 from apformer import files, word2vec
 from apformer.errors import UserError
@@ -67,12 +68,18 @@ def similar(word: str, vocabulary: list[str]) -> str:
 def nearest(
     params: Params, vocabulary: list[str], queries: list[str], count: int
 ) -> dict[str, list[tuple[str, float]]]:
-    """Return {word or sum of words: [(neighbour, cosine), ...]}, the nearest first."""
+    """Return {word or sum of words: [(neighbour, cosine), ...]}, the nearest first.
+
+    Raises:
+        UserError: Exit code USAGE, for a sum that is 0.
+    """
     near = {}
     for term in queries:
         terms, signs = term.split()[::2], [1, *(-1 if sign == "-" else 1 for sign in term.split()[1::2])]
         k = min(count, len(vocabulary) - len({*terms}))
         nearest_K, cosine_K = word2vec.nearest(params, [vocabulary.index(word) for word in terms], signs, k)
+        if not jnp.isfinite(cosine_K).all():
+            raise UserError(f"the words of {term} cancel out: give others")
         near[term] = [(vocabulary[v], cosine) for v, cosine in zip(nearest_K.tolist(), cosine_K.tolist(), strict=True)]
     return near
 

@@ -142,7 +142,7 @@ def test_an_exported_folder_is_the_merged_model_as_are_adapters_on_their_base(ru
     other = ["generate", merged, "--adapter", adapter]
     fails("was trained on another base", errors.CHECKPOINT, *other)
     fails("adapter_config.json cannot be read", errors.CHECKPOINT, "generate", folder, "--adapter", folder)
-    fails("is a GPT-2 folder, which other", errors.USAGE, "export", folder, "--to", "lora")
+    fails("is a GPT-2 folder: name", errors.USAGE, "export", folder, "--to", "lora")
     fails("holds files", errors.USAGE, "export", run, "--to", "lora", "--out", adapter)
     fails("--adapter belongs to --text", errors.USAGE, "evaluate", run, "--adapter", adapter)
 

@@ -81,6 +81,7 @@ def test_neighbours_are_printed_by_a_command(run, says):
 
 def test_commands_that_it_cannot_follow_are_refused(run, fails):
     for command, sentence in (
+        (["neighbours", str(run), "c0w0 - c0w0"], "the words of c0w0 - c0w0 cancel out"),
         (["neighbours", str(run), "c9w9"], f"c9w9 is none of the 35 words of {run}: ask for a word such as c"),
         (["neighbours", str(run), "--neighbours", "0"], "--neighbours 0 is out of range: give 1 to 2147483647"),
         (["export", str(run), "--to", "stablehlo"], f"{run} reads windows of words: give --to safetensors"),
