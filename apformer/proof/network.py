@@ -7,7 +7,8 @@ The module of contexts says in `reads` which places of a string a layer reads; -
 """
 
 import os
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from types import ModuleType
@@ -112,15 +113,19 @@ def map_batches(function: Callable[[slice], Any], count: int, size: int = BATCH)
     Numbers may overflow without a warning: margins and bounds that are not finite prove nothing.
     """
 
-    def compute(first: int) -> Any:
+    def compute(first: int) -> Sequence[np.ndarray]:
         with np.errstate(over="ignore", invalid="ignore"):
-            return function(slice(first, min(first + size, count)))
+            found = function(slice(first, min(first + size, count)))
+        return [found] if isinstance(found, np.ndarray) else found
 
+    def store(first: int) -> None:
+        for array, part in zip(arrays, compute(first), strict=True):
+            array[first : first + len(part)] = part
+
+    arrays = [np.empty((count, *part.shape[1:]), part.dtype) for part in compute(0)]  # not all batches and a copy
     with ThreadPoolExecutor(THREADS) as pool:
-        batches = [*pool.map(compute, range(0, count, size))]
-    if isinstance(batches[0], np.ndarray):
-        return np.concatenate(batches)
-    return [np.concatenate(parts) for parts in zip(*batches, strict=True)]
+        deque(pool.map(store, range(0, count, size)), 0)
+    return arrays if len(arrays) > 1 else arrays[0]
 
 
 class Heads(NamedTuple):
