@@ -119,10 +119,11 @@ def map_batches(function: Callable[[slice], Any], count: int, size: int = BATCH)
         return [found] if isinstance(found, np.ndarray) else found
 
     def store(first: int) -> None:
-        for array, part in zip(arrays, compute(first), strict=True):
+        for array, part in zip(arrays, compute(first) if first else begun, strict=True):
             array[first : first + len(part)] = part
 
-    arrays = [np.empty((count, *part.shape[1:]), part.dtype) for part in compute(0)]  # not all batches and a copy
+    begun = compute(0)
+    arrays = [np.empty_like(part, shape=(count, *part.shape[1:])) for part in begun]  # not all batches and a copy
     with ThreadPoolExecutor(THREADS) as pool:
         deque(pool.map(store, range(0, count, size)), 0)
     return arrays if len(arrays) > 1 else arrays[0]

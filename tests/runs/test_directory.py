@@ -60,7 +60,7 @@ def test_on_a_file_system_without_links_the_latest_run_is_found_by_its_name(root
         directory.find_begun()
     for _ in range(2):
         path = directory.create("exact")
-        (path / "config.json").write_text("{}")
+        (path / "config.json").write_text('{"flags": {}}')
     assert directory.find_begun() == directory.find_begun(root / "latest") == path
 
 
