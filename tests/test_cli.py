@@ -63,8 +63,7 @@ def copy(trained, run, tmp_path):
 
 def test_help_does_not_wait_for_jax():
     program = "import sys; from apformer import cli; assert cli.main(['--help']) == 0; assert 'jax' not in sys.modules"
-    done = python("-c", program)
-    assert done.stderr == ""
+    assert python("-c", program).stderr == ""
 
 
 def test_no_command_prints_the_help_and_fails(capsys):
@@ -103,6 +102,7 @@ def test_every_command_has_a_line_of_help_a_help_of_its_own_and_refuses_flags_th
 
 def test_a_command_that_is_not_there(fails):
     fails("no command predcit: did you mean predict", errors.USAGE, "predcit")
+    fails("no command 42: give one of train, resume", errors.USAGE, "42")
     fails("did you mean --version", errors.USAGE, "--verion")
 
 

@@ -38,8 +38,7 @@ def asked(*flags):
 
 
 def test_suites_are_what_they_claim():
-    flags, unseen, longest = "--max_difference 120 --min_difference 82 --crop_terms 5", (121, 239), 12
-    flags = flags.split()
+    flags, unseen, longest = "--max_difference 120 --min_difference 82 --crop_terms 5".split(), (121, 239), 12
     cfg, crop = (settings := recipes.parse(flags)).data, settings.options.crop_terms
     found, top = asked(*flags), 10**cfg.digits - 1
     for name, suite in found.items():

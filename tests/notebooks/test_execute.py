@@ -16,8 +16,12 @@ FEWER = {
     f"--steps {steps}": f"--steps {fewer}" for steps, fewer in ((800, 40), (600, 60), (400, 40), (300, 40), (250, 20))
 }
 FEWER |= {f"--save_every {steps}": f"--save_every {fewer}" for steps, fewer in ((200, 20), (100, 20), (50, 10))}
-FEWER |= {'("60", "10")': '("20", "10")', "--largest 999": "--largest 199", "--numbers 900": "--numbers 150"}
-FEWER |= {"--longest 48": "--longest 48 --widths 48"}  # one program instead of six
+FEWER |= {
+    "--longest 48": "--longest 48 --widths 48",  # one program instead of six
+    '("60", "10")': '("20", "10")',
+    "--largest 999": "--largest 199",
+    "--numbers 900": "--numbers 150",
+}
 
 
 def execute(name, folder, monkeypatch):
