@@ -148,9 +148,13 @@ def projections(w: dict, cfg: dict) -> dict[str, np.ndarray]:
 
 def project(x: np.ndarray, w: dict, cfg: dict) -> Heads:
     """Return the queries, keys and values of states x (M, D) before a layer."""
-    W = np.concatenate([*projections(w, cfg).values()], axis=1)
-    product = map_batches(lambda at: norm(x[at], w, "attention_norm", cfg["norm_epsilon"]) @ W, len(x))
-    return Heads(*product.reshape(len(x), 3, cfg["n_heads"], -1).swapaxes(0, 1))
+    W, H = np.concatenate([*projections(w, cfg).values()], axis=1), cfg["n_heads"]
+
+    def batch(at: slice) -> list[np.ndarray]:
+        product = norm(x[at], w, "attention_norm", cfg["norm_epsilon"]) @ W
+        return np.split(product.reshape(len(product), 3 * H, -1), 3, axis=1)
+
+    return Heads(*map_batches(batch, len(x)))
 
 
 class Attention(NamedTuple):
@@ -265,7 +269,7 @@ def logits(codes: np.ndarray, weights: dict, cfg: dict, contexts: ModuleType) ->
     x = weights["embedding.table"][tokens]
     for seen, w in steps:
         x = block(x, seen, w, cfg)
-    return read_out(x, weights, cfg)
+    return map_batches(lambda at: read_out(x[at], weights, cfg), len(x))
 
 
 def read_out(x: np.ndarray, weights: dict, cfg: dict) -> np.ndarray:
