@@ -27,7 +27,7 @@ export function curves(run: Run): HTMLElement {
       .filter((one) => one.points.length);
   const members = run.settings.training.members;
   const unit = `nats per ${tokenName(run)}`;
-  const smoothing = run.settings.drawing?.label_smoothing ?? 0;
+  const smoothing = run.settings.options?.label_smoothing ?? 0;
   const charts = [
     lines({
       title: smoothing ? "Loss, of smoothed targets" : "Loss",
