@@ -30,7 +30,7 @@ FILES = (Path(rows.__file__),)
 TOKENS = 2**10  # tokens computed at once, so that their states fit the cache of a CPU
 QUERIES = 2**5  # queries whose scores are computed at once: keys after the last of them are left out
 PLACES = 2**12  # more than the tokens of any row
-SPAN = 2**20  # more than any term
+SPAN = 2**20  # more than any term that a code holds
 COMPUTED = {"position": ("sinusoidal", "learned", "none"), "similarity": ("scaled_dot", "dot")}
 
 
@@ -43,6 +43,8 @@ def fault(data: dict, cfg: dict) -> str | None:
             return f"{name} is {cfg[name]}, and {' or '.join(map(str, values))} alone is computed"
     if cfg.get("window") or cfg["vocab_size"] != START:
         return f"window is {cfg.get('window')}, vocab_size {cfg['vocab_size']}: none and {START} is computed"
+    if 10 ** data["digits"] > SPAN:
+        return f"terms have {data['digits']} digits, and at most 6 are computed"
     longest = most_terms(data, cfg) * (data["digits"] + 1)
     return f"rows have up to {longest:,} characters" if longest > PLACES else None
 

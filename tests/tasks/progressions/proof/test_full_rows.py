@@ -26,13 +26,14 @@ HEADS = replace(
     final_norm=True,
 )
 DATA = Config(digits=1, max_difference=9)
+SETTINGS = Settings("progressions", "model", Training(), SKETCH, DATA, Options())
 
 
 @pytest.mark.parametrize("cfg", [SKETCH, FIRST, HEADS], ids=["sketch", "first sketch", "heads"])
 def test_it_computes_what_apply_computes(random_params, cfg, monkeypatch):
     """After every context there is of terms of one digit; float32 differs from float64 by rounding alone."""
     monkeypatch.setattr(full_rows, "QUERIES", 4)  # of up to 19 in a row
-    settings = Settings("progressions", "model", Training(), cfg, DATA, Options())
+    settings = replace(SETTINGS, model=cfg)
     assert of(settings) is full_rows
     params = random_params(cfg)
     case = certificate.case(settings, of, params)
@@ -48,7 +49,7 @@ def test_it_computes_what_apply_computes(random_params, cfg, monkeypatch):
 
 def test_a_recurrent_network_is_screened_alone():
     cfg = recurrent.Config(d_model=8, n_layers=1)
-    settings = Settings("progressions", "recurrent", Training(), cfg, DATA, Options())
+    settings = replace(SETTINGS, architecture="recurrent", model=cfg)
     params = recurrent.init(jax.random.key(0), cfg)
     case = certificate.case(settings, of, params)
     assert case.fault == "the model is no decoder of model.py, which alone is computed"
@@ -63,6 +64,7 @@ def test_a_recurrent_network_is_screened_alone():
 def test_a_code_names_its_row_and_place():
     columns, cfg = np.array([[999, 3, 0], [-37, 120, 11], [28, 5, 60]]), asdict(SKETCH)
     data = {"digits": 3}
+    assert "at most 6" in full_rows.fault({"digits": 7}, cfg)
     codes, truth = full_rows.strings(columns, data, cfg)
     asked = truth < rows.START
     found, length, of_code, place, digits = full_rows.rows_of(codes[asked])
@@ -72,8 +74,7 @@ def test_a_code_names_its_row_and_place():
 
 
 def test_a_wrong_character_is_an_error(random_params, monkeypatch):
-    settings = Settings("progressions", "model", Training(), SKETCH, DATA, Options())
-    case = certificate.case(settings, of, random_params(SKETCH))
+    case = certificate.case(SETTINGS, of, random_params(SKETCH))
 
     def right(tokens, weights, cfg):
         place = np.arange(1, tokens.shape[1] + 1)
