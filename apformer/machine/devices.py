@@ -57,10 +57,9 @@ def mesh(members: int = 1, rows: int | None = None) -> Mesh | None:
     group_size = len(used) // groups
     if rows is not None and rows % group_size:
         fitting = max(n for n in range(1, len(used)) if rows % (n // math.gcd(members, n)) == 0)
-        raise UserError(
-            f"--batch_size {rows} does not divide over {group_size} devices"
-            f": give a multiple of {group_size}, or --devices {fitting}"
-        )
+        fewer = f", or --devices {fitting}" if jax.process_count() == 1 else ""
+        fault = f"--batch_size {rows} does not divide over {group_size} devices"
+        raise UserError(f"{fault}: give a multiple of {group_size}{fewer}")
     return Mesh(used.reshape(groups, group_size), ("member", "data"), axis_types=(AxisType.Auto,) * 2)
 
 
