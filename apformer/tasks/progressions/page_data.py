@@ -157,7 +157,7 @@ def _fault(error: dict, digits: int) -> str:
 
 def _floor(settings: Settings) -> dict | None:
     """Return the Bayes predictor's loss on the validation rows with its explanation; None for rows of a file."""
-    if settings.options.dataset is not None:
+    if settings.options.dataset is not None or settings.options.prefix_loss == "none":
         return None
     note = (
         "The dashed line is the Bayes predictor’s loss on the validation rows: the least that is possible without "

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from apformer import files
-from apformer.errors import UserError
+from apformer.errors import UserError, typed
 from apformer.report import tables
 from apformer.tasks.translation.corpus import Config
 
@@ -150,7 +150,7 @@ def doubt(path: Path) -> str | None:
         result = files.read_json(path / "evaluation.json")
         good = result["exact"] > 0.5 or (result["chrf"] or 0) > 50 or (result["bleu"] or 0) > LOW
     except (UserError, KeyError, TypeError):
-        return f"{path} has no evaluation: if its training was stopped, `apformer resume {path}` ends it"
+        return f"{path} has no evaluation: if its training was stopped, {typed('resume', path)} ends it"
     keys = [key for key in ("bleu", "chrf") if result[key] is not None]
     reached = " and ".join(f"{points(result[key])} {NAMES[key][0]}" for key in keys)
     fault = f"{path} is hardly trained, and reached {reached} on its test sentences"
