@@ -2,7 +2,7 @@
 
     m      = encoder(E_s[source] sqrt(d_model) + PE)                with rotary positions, no PE: q and k are rotated
     y      = decoder(E_t[target] sqrt(d_model) + PE, m)
-    logits = y W_out + b
+    logits = y W_out
 
 A block of the encoder has self-attention and feed-forward; between the two, the decoder attends from the target to m.
 Logits at t predict target token t + 1.
@@ -178,10 +178,9 @@ def encode(
     cfg: Config,
     *,
     source_lengths_B: Array | None = None,
-    key: Array | None = None,
 ) -> Array:
     """Return the states of the sources, (B, S, D); those of padding are undefined. Takes the arguments of `apply`."""
-    return _encode(params, source_BS, cfg, source_lengths_B, key)[0]
+    return _encode(params, source_BS, cfg, source_lengths_B)[0]
 
 
 def init_cache(

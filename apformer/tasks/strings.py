@@ -28,13 +28,12 @@ from apformer.tasks.batch import Batch
 from apformer.tasks.defaults import *  # noqa: F403
 from apformer.tasks.defaults import checked, make_loss, right_rows, token_nats
 from apformer.tasks.exact_match import by_group, continue_rows
+from apformer.tasks.hard_rows import TEST_KEY, VALIDATION_KEY, VALIDATION_ROWS
 
 __all__ = ["NOT_COMPILED", "Options", "check", "evaluate", "example", "page", "predict", "validation"]
 __all__ += defaults.__all__
 
 NOT_COMPILED = {"options": ("test_sequences",)}
-TEST_KEY, VALIDATION_KEY = 1, 2  # fixed, so that rows are the same for every seed
-VALIDATION_ROWS = 1024
 ROWS = 1024  # rows evaluated at once
 ERRORS = 100  # most wrong strings in evaluation.json
 NAMES = ("given", "expected", "predicted")  # texts of a wrong string

@@ -187,7 +187,6 @@ class Writer:
         manifest = {
             "format": FORMAT,
             "dtype": self.dtype.name,
-            "vocab_size": self.tokenizer.vocab_size,
             "tokenizer_sha256": hashlib.sha256(text).hexdigest(),
             "train": train,
             "validation": self._entry(path) | {"characters": characters},
