@@ -50,11 +50,11 @@ class Config:
         attention_sink: One more key for each head, with a learned score and the value 0.
         activation: Nonlinearity of the feed-forward layer. gelu_tanh is GPT-2's approximation.
         feedforward: Feed-forward sub-layer in each block. Without it a block is its attention.
-        feedforward_norm: LayerNorm for the feed-forward layer, beside the one for attention.
+        feedforward_norm: Norm for the feed-forward layer, beside the one for attention.
         norm: Normalisation: layer (LayerNorm), rms (RMSNorm), or none.
         norm_position: Place of the norms: pre (before each sub-layer) or post (after each residual sum).
         residual: Residual connection: the input of a sub-layer is added to its output.
-        norm_epsilon: Number that LayerNorm adds to the variance, against division by 0.
+        norm_epsilon: Number that a norm adds to the mean of squares, against division by 0.
         final_norm: Norm before the output head: RMSNorm with norm rms, else LayerNorm.
         head_bias: Bias on the logits.
         dropout: Share of embeddings and sub-layer outputs set to 0, in training only.
@@ -167,7 +167,7 @@ def apply(
 def init_cache(cfg: Config, batch_size: int, length: int, dtype: Any = jnp.float32) -> dict[str, Any]:
     """Return an empty cache for rows of up to `length` tokens: a dict, batch first in every leaf.
 
-    A window needs only `window` slots, and rows may then outgrow `length`.
+    A window needs only `window` slots, and rows may outgrow a `length` of that or more.
     """
     slots = length if cfg.window is None else min(cfg.window, length)
     shape_BHSK = (batch_size, cfg.n_heads, slots, cfg.d_model // cfg.n_heads)

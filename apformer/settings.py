@@ -30,7 +30,7 @@ class Training:
         recipe: Preset of all other flags: task, model and training. Every flag overrides it.
         steps: Number of optimizer steps.
         until: End of training. steps: the last step. certified: the first checkpoint that is certified, or the last
-            step. A population is trained to the last step.
+            step. A population, and a run with --average above 1, are trained to the last step.
         batch_size: Number of rows in a batch.
         accumulate: Number of batches in a step, one after the other. Their gradients are averaged.
         remat: Rematerialisation (gradient checkpointing): the backward pass computes each block again. Needs less

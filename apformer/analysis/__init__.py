@@ -1,1 +1,1 @@
-"""Analyses of trained models: ablation, principal components, and the certificate."""
+"""Analyses of trained models: ablation, the logit lens, principal components, and the certificate."""

@@ -32,8 +32,8 @@ class Evaluate:
         member: Number of a member of a population. The default is the best on validation rows, beside the mean of all.
         json: Print one JSON object instead of a table.
         text: Text file in UTF-8 to measure a language model on.
-        window: With --text: tokens that the model reads at once. The default is all it can read. Windows do not
-            overlap.
+        window: With --text: tokens that the model reads at once. The default is all it can read, or without a
+            bound the --context of its training. Windows do not overlap.
         stride: With --text: tokens by which the window moves. With fewer than --window, windows overlap, as in the
             guide to perplexity of `transformers`. A window then holds the last token to predict, too.
         special_tokens: With --text: read special tokens in it, such as <|endoftext|>. Without this flag, a text with

@@ -4,7 +4,7 @@
 
     Muon:  W <- W - 5 lr_t (a step of `muon.py` + decay W)
 
-Muon is for the matrices of the blocks. All other parameters follow AdamW, with Nesterov's momentum too.
+Muon is for the matrices of blocks and cells. All other parameters follow AdamW, with Nesterov's momentum too.
 `layers/leaves.py` decides which parameters decay.
 
 Kingma and Ba 2015, Loshchilov and Hutter 2019, Jordan et al. 2024. The learning rate and the weight decay are data
@@ -35,7 +35,7 @@ class Config:
     """The optimizer and its schedule.
 
     Attributes:
-        rule: Optimizer: adamw for all parameters, or muon for the matrices of the blocks and adamw for the rest.
+        rule: Optimizer: adamw for all parameters, or muon for the matrices of blocks and cells, and adamw for the rest.
             Packages bring others.
         learning_rate: Peak learning rate, reached after warm-up.
         warmup_steps: Number of steps in which the learning rate rises linearly to its peak.
@@ -92,7 +92,7 @@ def decay_mask(params: dict) -> dict:
 
 
 def _labels(params: dict) -> dict:
-    """Return the label of each parameter under Muon: "muon" for the matrices of the blocks, else "adam"."""
+    """Return the label of each parameter under Muon: "muon" for the matrices of blocks and cells, else "adam"."""
     return jax.tree_util.tree_map_with_path(
         lambda path, leaf: "muon" if leaves.matrix(path, leaf.ndim) else "adam", params
     )

@@ -7,7 +7,7 @@ It needs Python and numpy: no compiler, no JAX, and nothing of apformer. The pro
    for each context; network.py computes the logits.
 3. Require that the right token has the largest logit.
 
-It prints two lines:
+It prints two verdicts:
 
     Theorem     The network, in exact arithmetic, is right in every context. The script computes in float64, with a
                 relative rounding of 1e-16, and requires that the smallest margin is above SAFE times the largest logit.

@@ -31,7 +31,7 @@ from apformer.layers.leaves import named
 from apformer.runs import selection
 from apformer.runs.selection import Damaged, Facts
 
-Arrays = dict[str, np.ndarray]  # such as {"params/head/w": ...}
+Arrays = dict[str, np.ndarray]  # such as {"params/head/output/weight": ...}
 
 
 def orbax() -> ModuleType:

@@ -37,8 +37,8 @@ UNABLE = (errno.EPERM, errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EXDEV)  
 def create(recipe: str, run_dir: str | Path | None = None, needs: float = 0) -> Path:
     """Make the directory of a new run, check that it can be written, and return its Path.
 
-    recipe: ends the directory's name. run_dir: a new or empty directory to use instead of `root/<UTC time>-<recipe>`.
-    needs: bytes that the run will write. In `root`, the link `latest` then leads to the new directory.
+    recipe: ends the directory's name. run_dir: a new or empty directory to use instead of `runs/<UTC time>-<recipe>`.
+    needs: bytes that the run will write. In `runs`, the link `latest` then leads to the new directory.
     Raises UserError: USAGE if run_dir holds a run or other files, DISK if it cannot be written or the disk is too full.
     """
     if run_dir is not None:
@@ -75,7 +75,7 @@ def dated(kind: str) -> Path:
 
 
 def find(run: str | Path | None = None) -> Path:
-    """Return the Path of a run that has a configuration and a checkpoint: `run`, or the one that `root/latest` names.
+    """Return the Path of a run that has a configuration and a checkpoint: `run`, or the one that `runs/latest` names.
 
     run: a directory, or the path of `latest` itself.
 

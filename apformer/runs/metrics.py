@@ -1,6 +1,6 @@
 """Write metrics.jsonl and its tracker, a progress bar, and a line at each checkpoint, while a run trains.
 
-missed.jsonl holds the contexts that the model got wrong, a line for each certificate that failed:
+missed.jsonl holds the contexts with the smallest margins, a line for each certificate that failed:
 
     {"step": 750, "first": [471, 103], "difference": [44, 248], "given": [3, 2], "margin": [-0.12, 0.16]}
 

@@ -31,7 +31,7 @@ def one_offset_each(key: Array, shape_HO: tuple[int, int], dtype: Any = jnp.floa
     """Return a table with which head h attends mostly to offset h + 1.
 
     From zero all heads start alike and read every offset, and arithmetic is learned several times more slowly. From
-    random numbers, perhaps no head starts near an offset that is needed (experiments/README.md).
+    random numbers, perhaps no head starts near an offset that is needed (experiments/LOG.md).
     """
     n_heads, offsets = shape_HO
     peak_HO = jax.nn.one_hot((jnp.arange(n_heads) + 1) % offsets, offsets, dtype=dtype)

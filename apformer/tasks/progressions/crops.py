@@ -5,7 +5,7 @@ through several places is rare, and it occurs where a term is close to a round n
 
     z = m 10^j + r,   |r| <= 10^i,   i < j       the places i to j - 1 of z are all 0, or all 9
 
-A certificate names contexts with errors: (first, difference, number of given terms before the wrong one).
+A certificate names the contexts with the smallest margins: (first, difference, number of given terms).
 """
 
 from typing import Any
@@ -93,7 +93,7 @@ def near_round(key: jax.Array, cfg: Config, batch_size: int, terms: int) -> Prog
 
 
 def from_records(records: list[dict], count: int) -> Progressions:
-    """Return the rows of the contexts in records of missed.jsonl, the newest first, each up to its wrong term.
+    """Return the rows of the contexts in records of missed.jsonl, the newest first, each up to the term of its margin.
 
     These are numpy arrays of `count` rows of training lines; unused ones get 0 terms.
 

@@ -44,7 +44,7 @@ class TrainRows(NamedTuple):
     """Rows from which `sample` draws."""
 
     file: Progressions | None = None  # training rows of a file; None for fresh rows
-    missed: Progressions | None = None  # rows that certificates report, up to their wrong terms; unused ones have none
+    missed: Progressions | None = None  # contexts that certificates name, as rows; unused ones have none
 
 
 FRESH = TrainRows()

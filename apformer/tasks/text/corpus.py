@@ -51,11 +51,13 @@ class Options:
     """Options of fine-tuning a language model.
 
     Attributes:
-        init_from: GPT-2 folder or run to train further, with its tokenizer. README.md says how to get GPT-2.
+        init_from: GPT-2 folder or run to train further, with its tokenizer. `apformer generate --help` says how to get
+            GPT-2.
         lora_rank: Rank of the low-rank adapters, which are trained instead of the weights. With 0, all weights are
             trained.
         lora_alpha: Scale of the adapters: the product of their two factors is multiplied by lora_alpha / lora_rank.
-        lora_on: Matrices with adapters: all of the blocks, or queries, keys and values alone, as `peft` does for GPT-2.
+        lora_on: Matrices with adapters: all of blocks and cells, or queries, keys and values alone, as `peft` does for
+            GPT-2.
     """
 
     init_from: FilePath | None = None
