@@ -14,6 +14,7 @@ function returns a dict with these keys. vocabulary, task, facts and right are r
     probe        With ablation, examples and perhaps references: a few held-out rows, and the results on them of the
                  model and of the model with each part ablated. The page computes them again, so they must be few. Only
                  if `params` is given.
+    embedding    {"points", "shares"}: a plane of chosen tokens, drawn instead of that of the embedding table.
 """
 
 from collections.abc import Callable, Iterable, Sequence
