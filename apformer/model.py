@@ -167,7 +167,7 @@ def apply(
 def init_cache(cfg: Config, batch_size: int, length: int, dtype: Any = jnp.float32) -> dict[str, Any]:
     """Return an empty cache for rows of up to `length` tokens: a dict, batch first in every leaf.
 
-    A window needs only `window` slots, and rows may outgrow a `length` of that or more.
+    A window needs only `window` slots: if `length` is at least that, rows may outgrow it.
     """
     slots = length if cfg.window is None else min(cfg.window, length)
     shape_BHSK = (batch_size, cfg.n_heads, slots, cfg.d_model // cfg.n_heads)

@@ -156,7 +156,7 @@ def _fault(error: dict, digits: int) -> str:
 
 
 def _floor(settings: Settings) -> dict | None:
-    """Return the Bayes predictor's loss on the validation rows with its explanation; None for rows of a file."""
+    """Return the Bayes predictor's loss on the validation rows with its explanation; None if there is none."""
     if settings.options.dataset is not None or settings.options.prefix_loss == "none":
         return None
     note = (

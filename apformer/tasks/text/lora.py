@@ -2,9 +2,9 @@
 
     W = W_0 + alpha / r A B          A: inputs to r, drawn at random          B: r to outputs, 0 at first
 
-Hu et al. 2021 multiply vectors from the right: their B A is our A B. The matrices of the blocks have factors (queries,
-keys, values, output, feed-forward); embeddings, biases and norms have none. The optimizer holds running means of the
-factors alone. Their gradients are products with the gradient of the merged matrix.
+Hu et al. 2021 multiply vectors from the right: their B A is our A B. The matrices of blocks and cells have factors
+(queries, keys, values, output, feed-forward); embeddings, biases and norms have none. The optimizer holds running means
+of the factors alone. Their gradients are products with the gradient of the merged matrix.
 """
 
 from typing import Any
