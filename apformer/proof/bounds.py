@@ -19,6 +19,7 @@ float32, whose relative error is then at most 1e-4. The factor SLACK covers this
 number may overflow, the bound is infinite. Underflow is not modelled.
 """
 
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -117,8 +118,9 @@ class HeadBounds(NamedTuple):
 
     heads: network.Heads
     e: np.ndarray  # (M,) length of the error of the normed states
-    tokens: np.ndarray  # (M, 7, H) |W_q' k|, rounding of k, |dk|, |k|; rounding of v, |dv|, |v|
-    query: np.ndarray  # (M, 4, H) |W_k' q|, rounding of q, |dq|, |q|
+    tokens: np.ndarray  # (7, M, H) |W_q' k|, rounding of k, |dk|, |k|; rounding of v, |dv|, |v|
+    query: np.ndarray  # (4, M, H) |W_k' q|, rounding of q, |dq|, |q|
+    values: np.ndarray  # (M, H, K) v
     forms: np.ndarray  # (H, H) quadratic form of the attention weights, |sum_h weight_h W_v W_o|^2 (Frobenius)
     spectral_o: float32  # spectral norm of W_o
     spectral_v: float32  # of W_v
@@ -143,12 +145,13 @@ def bound_heads(x: np.ndarray, e: np.ndarray, w: dict, cfg: dict) -> HeadBounds:
         local = sum_rounding(D + 5, size_MH + abs_H * normed_e[:, None])
         errors[name] = local, local + norm_H * normed_e[:, None], length(part)
     by_query, by_key = product_length(heads.k, scaled["query"]), product_length(heads.q, scaled["key"])
-    tokens = np.stack([by_query, *errors["key"], *errors["value"]], axis=1).astype(float32)
-    query = np.stack([by_key, *errors["query"]], axis=1).astype(float32)
+    tokens = np.stack([by_query, *errors["key"], *errors["value"]]).astype(float32)
+    query = np.stack([by_key, *errors["query"]]).astype(float32)
     W_o = w["attention.output"].reshape(D, D)
     through = np.einsum("dhk,hkj->hdj", scaled["value"], W_o.reshape(H, K, D)).reshape(H, -1)
     spectral = map(spectral_norm, (W_o, scaled["value"].reshape(D, D), np.abs(W_o)))
-    return HeadBounds(heads, normed_e, tokens, query, padded(through @ through.T).astype(float32), *spectral)
+    forms = padded(through @ through.T).astype(float32)
+    return HeadBounds(heads, normed_e, tokens, query, heads.v.astype(float32), forms, *spectral)
 
 
 def padded(forms: np.ndarray) -> np.ndarray:
@@ -181,22 +184,23 @@ def bound_attention(below: HeadBounds, row: np.ndarray, x: np.ndarray, e_x: np.n
     mean, score, weight = (
         part.astype(float32) for part in (attention.mean.reshape(N, H, K), attention.score, attention.weight)
     )
-    by_key, rounding_q, dq, size_q = below.query[row[:, 0]].swapaxes(0, 1)
+    by_key, rounding_q, dq, size_q = below.query.take(row[:, 0], 1)
     e_q, bias = below.e[row[:, 0], None], np.abs(w["bias"]).astype(float32)
     ds, valid = np.zeros_like(score), (row >= 0).T
-    tokens, read = [below.tokens[row[:, o]].swapaxes(0, 1) for o in range(W)], below.e[row.T] * valid
+    tokens, read = [below.tokens.take(row[:, o], 1) for o in range(W)], below.e[row.T] * valid
     for o, (by_query, rounding_k, dk, size_k, *_) in enumerate(tokens):
         ds_o = read[o, :, None] * by_key + size_q * rounding_k + dk * dq + e_q * by_query + size_k * rounding_q
         ds_o += sum_rounding(K + 3, (size_q + dq) * (size_k + dk) + bias[:, o])
         ds[o] = np.where(valid[o, :, None], ds_o * (1 + 2 * U), 0.0)
     far = np.where(np.isfinite(score), np.abs(score - score.max(0)), 0.0)
     ds += FUNCTION + 3 * U * (far + 2 * ds.max(0))
-    moves = weight * np.expm1(ds) / (weight * np.exp(-ds)).sum(0)
+    grown = np.exp(ds)
+    moves = weight * (ds * grown) / (weight / grown).sum(0)  # e^ds - 1 <= ds e^ds
     dv_any = np.max([np.where(valid[o, :, None], tokens[o][5], 0.0) for o in range(W)], axis=0)
     size_mean, any_move = length(mean), moves.sum(0)
     e_mean = moves[W] * size_mean + any_move * dv_any
     for o, (*_, rounding_v, dv, size_v) in enumerate(tokens):
-        e_mean += moves[o] * (length(heads.v[row[:, o]].astype(float32) - mean) + dv_any)
+        e_mean += moves[o] * (length(below.values[row[:, o]] - mean) + dv_any)
         sizes = (weight[o] * (1 + any_move) + moves[o]) * (size_v + dv)
         e_mean += weight[o] * rounding_v + sum_rounding(W + 8, sizes)  # W + 4, and v - mean is itself rounded
     e_mean = float32(SLACK) * (e_mean + float32(gamma(W + 8) + 2 * FUNCTION) * (size_mean + e_mean))
@@ -204,7 +208,9 @@ def bound_attention(below: HeadBounds, row: np.ndarray, x: np.ndarray, e_x: np.n
     size = size + length(x).astype(float32) + e_x
     rest = float32(SLACK) * (e_x + sum_rounding(H * K + 2, size))
     by_read = np.sqrt(np.maximum(np.einsum("onh,onh->on", weight[:W], weight[:W] @ below.forms), 0.0))
-    growth = np.minimum(by_read, below.spectral_o * below.spectral_v * weight[:W].max(2))
+    growth = np.minimum(
+        by_read, below.spectral_o * below.spectral_v * reduce(np.maximum, weight[:W].transpose(2, 0, 1))
+    )
     e = float32(SLACK) * (rest + below.spectral_o * length(e_mean) + (read * growth).sum(0))
     return AttentionBounds(attention.y, e, e_mean, rest, weight[:W].swapaxes(0, 1), read.T, by_read.T)
 

@@ -45,13 +45,10 @@ class ErrorFactors(NamedTuple):
 
 def factor_errors(bounds: AttentionBounds) -> ErrorFactors:
     """Return the factors of the error bound that do not depend on the direction."""
-    g, (N, W, H) = bounds.by_read + float32(1e-12), bounds.weight.shape
-    share, forms = bounds.read / g, np.zeros((N, H, H), float32)
-    for o in range(W):
-        weight = bounds.weight[:, o]
-        forms += (weight * share[:, o, None])[:, :, None] * weight[:, None]
+    g, weight = bounds.by_read + float32(1e-12), np.ascontiguousarray(bounds.weight)
+    forms = (weight * (bounds.read / g)[:, :, None]).swapaxes(1, 2) @ weight
     total = (bounds.read * g).sum(1, keepdims=True)
-    return ErrorFactors(total, forms.reshape(N, -1), np.column_stack([bounds.mean, bounds.rest]))
+    return ErrorFactors(total, forms.reshape(len(forms), -1), np.column_stack([bounds.mean, bounds.rest]))
 
 
 def bound_along(errors: ErrorFactors, directions: Directions) -> np.ndarray:

@@ -10,13 +10,12 @@ import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import reduce
 from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-BATCH = 2**11  # strings computed at once, so that their arrays fit into the cache of a processor
+BATCH = 2**12  # strings computed at once, so that their arrays fit into the cache of a processor
 # Where OpenBLAS itself has one thread, each of ours computes a batch; otherwise both would wait for each other.
 THREADS = min(os.cpu_count() or 1, 16) if os.environ.get("OPENBLAS_NUM_THREADS") == "1" else 1
 COMPUTED = {  # values of a Config that this file computes; a Config without the field has the first
@@ -184,7 +183,7 @@ def attend(heads: Heads, row: np.ndarray, x: np.ndarray, w: dict) -> Attention:
     score[W] = w.get("attention.sink", -np.inf)  # a key whose value is 0
     weight = np.exp(score - score.max(0))
     weight /= weight.sum(0)
-    mean = reduce(np.add, (weight[o, :, :, None] * heads.v[row[:, o]] for o in range(W))).reshape(N, -1)
+    mean = np.einsum("onh,nohk->nhk", weight[:W], heads.v[row]).reshape(N, -1)
     return Attention(score, weight, mean, x + mean @ w["attention.output"].reshape(mean.shape[1], -1))
 
 
