@@ -222,8 +222,7 @@ def make_loss(settings: Settings) -> Loss:
         row_key, prefix_key = jax.random.split(key)
         rows, start_B, ordinary = step.rows, step.start_B, run.batch_size - mined
         if mined:
-            predict_candidates = predict if start_B is None else partial(predict, start_B=start_B[ordinary:])
-            index_B = hardest(rows, ordinary, mined, predict_candidates)
+            index_B = hardest(rows, ordinary, mined, lambda x_BT, at_B: predict(x_BT, start_B=at_B), start_B)
             rows, start_B = jax.tree.map(lambda leaf: leaf[index_B], (rows, start_B))
         logits_BTV = predict(rows.tokens_BT[:, :-1], key=row_key, start_B=start_B)
         metrics = measure(*jax.tree.map(lambda leaf: leaf[:ordinary], (logits_BTV, rows)))
