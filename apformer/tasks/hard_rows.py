@@ -1,7 +1,6 @@
 """Hard rows: draw many candidates, and train on those with the highest loss."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import jax
@@ -28,23 +27,18 @@ def hardest(batch: Batch, ordinary: int, mined: int, predict: Callable[..., jax.
         batch: Ordinary rows, then candidates.
         ordinary: Number of ordinary rows.
         mined: Number of candidates to keep: those whose worst character has the highest loss.
-        predict: (tokens_BT, *others) -> logits_BTV.
+        predict: (tokens_BT, *others) -> logits_BTV. It should stop gradients at the parameters: deriving takes time.
         others: Other arrays of the rows of `batch`, or None.
     """
-    candidates = jax.tree.map(lambda leaf: leaf[ordinary:], (batch, *others))
 
     def worst(rows: Batch, *others: Any) -> jax.Array:
         return token_nats(predict(rows.tokens_BT[:, :-1], *others), rows).max(1)
 
-    nats_B = jax.lax.platform_dependent(*candidates, cpu=partial(_by_parts, worst), default=worst)
-    _, hardest_B = jax.lax.top_k(jax.lax.stop_gradient(nats_B), mined)
+    candidates = jax.tree.map(lambda leaf: leaf[ordinary:], (batch, *others))
+    B, parts = len(candidates[0].tokens_BT), 1
+    if jax.default_backend() == "cpu" and B % PART == 0:
+        parts = B // PART
+    split = jax.tree.map(lambda leaf: leaf.reshape(parts, -1, *leaf.shape[1:]), candidates)
+    nats_B = jax.lax.map(lambda part: worst(*part), split).reshape(B)
+    _, hardest_B = jax.lax.top_k(nats_B, mined)
     return jnp.concatenate([jnp.arange(ordinary, dtype=hardest_B.dtype), ordinary + hardest_B])
-
-
-def _by_parts(function: Callable[..., jax.Array], *rows: Any) -> jax.Array:
-    """Call a function of rows, which returns a number for each, for PART rows at a time."""
-    B = len(jax.tree.leaves(rows)[0])
-    if B % PART:
-        return function(*rows)
-    parts = jax.tree.map(lambda leaf: leaf.reshape(-1, PART, *leaf.shape[1:]), rows)
-    return jax.lax.map(lambda part: function(*part), parts).reshape(B)

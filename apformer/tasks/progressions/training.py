@@ -215,14 +215,16 @@ def make_loss(settings: Settings) -> Loss:
         return {"loss": cross_entropy(logits_BTV, batch), "exact": matches}
 
     def loss_fn(params: Any, step: Step, key: jax.Array | None) -> LossAndMetrics:
-        predict = partial(apply, cast_params(params, settings))
+        params = cast_params(params, settings)
+        predict = partial(apply, params)
         if key is None:
             metrics = measure(predict(step.rows.tokens_BT[:, :-1]), step.rows)
             return metrics["loss"], metrics
         row_key, prefix_key = jax.random.split(key)
         rows, start_B, ordinary = step.rows, step.start_B, run.batch_size - mined
         if mined:
-            index_B = hardest(rows, ordinary, mined, lambda x_BT, at_B: predict(x_BT, start_B=at_B), start_B)
+            fixed = jax.lax.stop_gradient(params)
+            index_B = hardest(rows, ordinary, mined, lambda x_BT, at_B: apply(fixed, x_BT, start_B=at_B), start_B)
             rows, start_B = jax.tree.map(lambda leaf: leaf[index_B], (rows, start_B))
         logits_BTV = predict(rows.tokens_BT[:, :-1], key=row_key, start_B=start_B)
         metrics = measure(*jax.tree.map(lambda leaf: leaf[:ordinary], (logits_BTV, rows)))

@@ -118,7 +118,8 @@ def make_loss(settings: Settings) -> Any:
         ordinary = len(batch.tokens_BT)
         if key is not None and mined:
             ordinary = run.batch_size - mined
-            index_B = hardest(batch, ordinary, mined, partial(apply, params, cfg=settings.model))
+            fixed = jax.lax.stop_gradient(params)
+            index_B = hardest(batch, ordinary, mined, partial(apply, fixed, cfg=settings.model))
             batch = jax.tree.map(lambda leaf: leaf[index_B], batch)
 
         def measure(logits_BTV: jax.Array, batch: Batch) -> dict:
