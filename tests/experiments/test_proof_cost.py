@@ -33,8 +33,8 @@ class Counted(np.ndarray):
         return found.view(Counted)
 
     def __array_function__(self, function, types, args, kwargs):
-        if function is np.einsum:  # of scores and of weighted values
-            Counted.products += max(each.size for each in args[1:])
+        if function is np.einsum:  # of scores or weighted values, element by element
+            Counted.products += args[-1].size
             kwargs = {name: np.asarray(value) for name, value in kwargs.items()}
         found = super().__array_function__(function, types, args, kwargs)
         return found.view(Counted) if function is np.concatenate else found

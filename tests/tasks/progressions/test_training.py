@@ -116,9 +116,9 @@ def measured(cfg, params, step, key=1):
 
 
 def test_a_step_costs_the_mean_of_drawn_rows_and_the_hardest_candidates(params):
-    cfg = settings(batch_size=12, hard_fraction=0.25, mined_per_hard=5)
+    cfg = settings(batch_size=12, hard_fraction=0.25, mined_per_hard=128)
     batch = draw(jax.random.key(5), cfg).rows
-    assert len(batch.tokens_BT) == 9 + 5 * 3
+    assert len(batch.tokens_BT) == 9 + 128 * 3
     assert (batch.weights_BT[:9, 1:GIVEN] == 1).all() and not batch.weights_BT[9:, :GIVEN].any()
     logits_BTV = predict(params, batch.tokens_BT[:, :-1], MODEL)
     nats_BT = np.asarray(token_nats(logits_BTV, batch.tokens_BT[:, 1:])) * np.asarray(batch.weights_BT[:, 1:] > 0)
