@@ -99,7 +99,7 @@ def _verdict(result: dict) -> list[str]:
     if result["rounding"] is None:
         return [
             f"PROVEN in exact arithmetic: {result['claim']}",
-            "float32: rounding is not bounded",
+            "float32: rounding was not bounded",
         ]
     ratio = f"the least margin is {result['least_ratio']:.3g} times its bound"
     if not result["rounding"]:

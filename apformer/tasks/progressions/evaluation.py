@@ -66,7 +66,7 @@ def outcomes(rows: Progressions, digits: int, model: Model, progress: Progress =
     Raises:
         ValueError: If there is no row.
     """
-    total, start, errors = len(rows.terms_B), 2 * (digits + 1) - 1, []
+    total, start, wrong = len(rows.terms_B), 2 * (digits + 1) - 1, []
     counts_BN = np.arange(3, max(3, rows.terms_B.max()) + 1) <= rows.terms_B[:, None]
     nats_B, done_B = np.zeros(total), np.zeros(total, bool)
     right = {mode: np.ones_like(counts_BN) for mode in MODES}
@@ -81,9 +81,7 @@ def outcomes(rows: Progressions, digits: int, model: Model, progress: Progress =
         right_BN = (forced_BNC == truth_BNC).all(-1)
         right["teacher_forced"][row_B, : right_BN.shape[1]] = right_BN
         for b, n in sections.spread(np.argwhere(~right_BN & counts_BN[row_B, : right_BN.shape[1]]).tolist(), EXAMPLES):
-            text = render(*(int(column_B[row_B[b]]) for column_B in rows), digits=digits)
-            expected, predicted = decode(truth_BNC[b, n]), decode(forced_BNC[b, n])
-            errors.append({"row": text, "term": n + 3, "expected": expected, "predicted": predicted})
+            wrong.append((row_B[b], n, truth_BNC[b, n], forced_BNC[b, n]))
         progress(int(done_B.sum()), total)
     for row_B, batch in _batches(rows, np.flatnonzero(~done_B), digits):
         prompt_BT, truth_BT = batch.tokens_BT[:, :start], batch.tokens_BT[:, start:]
@@ -92,6 +90,10 @@ def outcomes(rows: Progressions, digits: int, model: Model, progress: Progress =
         right["free_running"][row_B, : right_BN.shape[1]] = right_BN[: len(row_B)]
         done_B[row_B] = True
         progress(int(done_B.sum()), total)
+    errors = []
+    for b, n, truth, forced in sections.spread(wrong, EXAMPLES):
+        text = render(*(int(column_B[b]) for column_B in rows), digits=digits)
+        errors.append({"row": text, "term": n + 3, "expected": decode(truth), "predicted": decode(forced)})
     row_N, term_N = np.nonzero(counts_BN)
     right = {mode: right_BN[counts_BN] for mode, right_BN in right.items()}
     return Outcomes(nats_B, row_N, term_N + 3, right, errors)
@@ -222,7 +224,7 @@ def measure(
         "by_difference": [bound | group for bound, group in zip(bounds, by_group(bin_N, right, size), strict=True)],
         "by_first_and_difference": [cells[i : i + size] for i in range(0, len(cells), size)],
         "by_carries": [{"carries": n} | group for n, group in enumerate(by_group(carries_N, right))],
-        "errors": sections.spread(errors, EXAMPLES),
+        "errors": errors,
     }
 
 
