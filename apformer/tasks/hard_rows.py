@@ -27,7 +27,8 @@ def hardest(batch: Batch, ordinary: int, mined: int, predict: Callable[..., jax.
         batch: Ordinary rows, then candidates.
         ordinary: Number of ordinary rows.
         mined: Number of candidates to keep: those whose worst character has the highest loss.
-        predict: (tokens_BT, *others) -> logits_BTV. It should stop gradients at the parameters: deriving takes time.
+        predict: (tokens_BT, *others) -> logits_BTV, with the gradient stopped at the parameters; otherwise JAX traces a
+            derivative that nothing needs.
         others: Other arrays of the rows of `batch`, or None.
     """
 
@@ -38,7 +39,8 @@ def hardest(batch: Batch, ordinary: int, mined: int, predict: Callable[..., jax.
     B, parts = len(candidates[0].tokens_BT), 1
     if jax.default_backend() == "cpu" and B % PART == 0:
         parts = B // PART
-    split = jax.tree.map(lambda leaf: leaf.reshape(parts, -1, *leaf.shape[1:]), candidates)
-    nats_B = jax.lax.map(lambda part: worst(*part), split).reshape(B)
+    # Each part has rows of every device over which the candidates are spread.
+    split = jax.tree.map(lambda leaf: leaf.reshape(-1, parts, *leaf.shape[1:]).swapaxes(0, 1), candidates)
+    nats_B = jax.lax.map(lambda part: worst(*part), split).T.reshape(B)
     _, hardest_B = jax.lax.top_k(nats_B, mined)
     return jnp.concatenate([jnp.arange(ordinary, dtype=hardest_B.dtype), ordinary + hardest_B])
