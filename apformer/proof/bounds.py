@@ -120,7 +120,7 @@ class HeadBounds(NamedTuple):
     e: np.ndarray  # (M,) length of the error of the normed states
     tokens: np.ndarray  # (7, M, H) |W_q' k|, rounding of k, |dk|, |k|; rounding of v, |dv|, |v|
     query: np.ndarray  # (4, M, H) |W_k' q|, rounding of q, |dq|, |q|
-    values: np.ndarray  # (M, H, K) v
+    values: np.ndarray  # (M, H, K) v in float32
     forms: np.ndarray  # (H, H) quadratic form of the attention weights, |sum_h weight_h W_v W_o|^2 (Frobenius)
     spectral_o: float32  # spectral norm of W_o
     spectral_v: float32  # of W_v
@@ -208,9 +208,8 @@ def bound_attention(below: HeadBounds, row: np.ndarray, x: np.ndarray, e_x: np.n
     size = size + length(x).astype(float32) + e_x
     rest = float32(SLACK) * (e_x + sum_rounding(H * K + 2, size))
     by_read = np.sqrt(np.maximum(np.einsum("onh,onh->on", weight[:W], weight[:W] @ below.forms), 0.0))
-    growth = np.minimum(
-        by_read, below.spectral_o * below.spectral_v * reduce(np.maximum, weight[:W].transpose(2, 0, 1))
-    )
+    largest = reduce(np.maximum, weight[:W].transpose(2, 0, 1))  # faster than max over a short axis
+    growth = np.minimum(by_read, below.spectral_o * below.spectral_v * largest)
     e = float32(SLACK) * (rest + below.spectral_o * length(e_mean) + (read * growth).sum(0))
     return AttentionBounds(attention.y, e, e_mean, rest, weight[:W].swapaxes(0, 1), read.T, by_read.T)
 

@@ -32,15 +32,15 @@ def hardest(batch: Batch, ordinary: int, mined: int, predict: Callable[..., jax.
         others: Other arrays of the rows of `batch`, or None.
     """
 
-    def worst(rows: Batch, *others: Any) -> jax.Array:
+    def worst(part: tuple) -> jax.Array:
+        rows, *others = part
         return token_nats(predict(rows.tokens_BT[:, :-1], *others), rows).max(1)
 
     candidates = jax.tree.map(lambda leaf: leaf[ordinary:], (batch, *others))
-    B, parts = len(candidates[0].tokens_BT), 1
-    if jax.default_backend() == "cpu" and B % PART == 0:
-        parts = B // PART
+    B = len(candidates[0].tokens_BT)
+    parts = B // PART if jax.default_backend() == "cpu" and B % PART == 0 else 1
     # Each part has rows of every device over which the candidates are spread.
     split = jax.tree.map(lambda leaf: leaf.reshape(-1, parts, *leaf.shape[1:]).swapaxes(0, 1), candidates)
-    nats_B = jax.lax.map(lambda part: worst(*part), split).T.reshape(B)
+    nats_B = jax.lax.map(worst, split).T.reshape(B)
     _, hardest_B = jax.lax.top_k(nats_B, mined)
     return jnp.concatenate([jnp.arange(ordinary, dtype=hardest_B.dtype), ordinary + hardest_B])
