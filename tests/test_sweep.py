@@ -78,6 +78,8 @@ def test_lists_become_combinations_and_numbers_of_the_state_share_a_program():
     words = sweep.command(flags).split()
     assert words[:2] == ["apformer", "sweep"] and sweep.read(words[2:]) == flags
     assert [*sweep.read(reversed([f"--{flag}=1" for flag in flags]))] == [*flags]  # in any order
+    several = sweep.read(["--validation", "a b", "c"])
+    assert several == {"validation": "'a b' c"} and sweep.command(several) == "apformer sweep --validation 'a b' c"
     found = sweep.programs(flags)
     assert [program.folder for program in found] == [
         "01-position=none,window=None",
@@ -116,7 +118,8 @@ def test_a_rule_of_a_package_has_a_program_for_each_learning_rate(monkeypatch):
         ("--max_difference 300,8", "^max_difference 8: these differences have no validation lines"),
         ("--window 5,", "^window : .*--window"),
         ("--average 1,2", "^average 2: --average is no flag of a sweep"),
-        ("--window 5 6", "^6 belongs to no flag"),
+        ("--window 5,6 7", "^7 belongs to no flag"),
+        ("--window 5 6", "^no flag takes the words 6"),
     ],
 )
 def test_what_no_run_can_follow_is_refused_before_a_directory_is_made(flags, pattern, tmp_path, monkeypatch):

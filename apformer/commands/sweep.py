@@ -80,7 +80,7 @@ def main(args: list[str]) -> None:
 
 
 def read(args: Sequence[str]) -> Flags:
-    """Return {flag: value, list of values, or None for a switch}, sorted by name.
+    """Return {flag: words quoted as for a shell, list of values, or None for a switch}, sorted by name.
 
     Raises:
         UserError: Exit code USAGE, for a word that follows no flag.
@@ -90,17 +90,19 @@ def read(args: Sequence[str]) -> Flags:
         if word.startswith("--"):
             flag = word[2:].replace("-", "_")
             flags[flag] = None
-        elif flag is None or flags[flag] is not None:
+        elif flag is None or isinstance(flags[flag], list) or flag == "run_dir" and flags[flag] is not None:
             raise UserError(f"{word} belongs to no flag: give --flag value, several values separated by commas")
+        elif flags[flag] is None and "," in word and flag != "run_dir":
+            flags[flag] = word.split(",")
         else:
-            flags[flag] = word.split(",") if "," in word and flag != "run_dir" else word
+            flags[flag] = word if flag == "run_dir" else " ".join([*filter(None, [flags[flag]]), shlex.quote(word)])
     return dict(sorted(flags.items()))
 
 
 def command(flags: Flags, program: str = PROGRAM) -> str:
     """Return the command line of these flags."""
-    words = ((f"--{flag}", ",".join(v) if isinstance(v, list) else v) for flag, v in flags.items())
-    return shlex.join([*program.split(), *(word for pair in words for word in pair if word is not None)])
+    words = ((f"--{flag}", shlex.quote(",".join(v)) if isinstance(v, list) else v) for flag, v in flags.items())
+    return " ".join([program, *(word for pair in words for word in pair if word is not None)])
 
 
 def name(combination: dict[str, str]) -> str:
@@ -111,7 +113,7 @@ def name(combination: dict[str, str]) -> str:
 def programs(flags: Flags) -> list[Program]:
     """Return the programs that train all combinations. Raises UserError for one that no run can follow."""
     varied = {flag: values for flag, values in flags.items() if isinstance(values, list)}
-    fixed = {flag: value for flag, value in flags.items() if not isinstance(value, list)}
+    fixed = {flag: value for flag, value in flags.items() if not isinstance(value, list) and flag != "run_dir"}
     numbers = {flag: varied.pop(flag) for flag in [*varied] if flag in optimizer.Config().hyper()}
     result: list[Program] = []
     for shared in _choices(varied):
@@ -132,7 +134,7 @@ def _choices(varied: dict[str, list[str]]) -> list[dict[str, str]]:
 
 
 def _settings(fixed: dict[str, str | None], combination: dict[str, str]) -> Settings:
-    words = [word for flag, value in fixed.items() for word in (f"--{flag}", value) if word is not None]
+    words = [word for flag, value in fixed.items() for word in (f"--{flag}", *shlex.split(value or ""))]
     for flag, value in combination.items():  # the flag may be a switch; the value may have more flags
         switches = {"True": [f"--{flag}"], "False": [f"--no_{flag}"]}
         words += switches.get(value) or [f"--{flag}", *(value.split() or [value])]
@@ -142,10 +144,9 @@ def _settings(fixed: dict[str, str | None], combination: dict[str, str]) -> Sett
         for flag, refused in (("average", settings.training.average > 1), ("init_from", task.init_from(settings))):
             if refused:
                 raise UserError(f"--{flag} is no flag of a sweep, which measures new models at the end: drop it")
-        settings, _ = task.load(settings)
+        return task.load(settings)[0]
     except UserError as error:
         raise UserError(f"{name(combination)}: {error}" if combination else str(error), error.exit_code) from None
-    return with_part(settings, "training", run_dir=None)
 
 
 def run(flags: Flags) -> tuple[Path, dict]:
