@@ -142,12 +142,10 @@ def _use(tokenizer: Characters | BytePairs, args: Tokenize) -> Said:
     tokens = tokenizer.encode(text, allowed_special="all" if args.special_tokens else ()).tolist()
     if args.file is not None and not args.cut:
         return {"tokens": tokens}, [" ".join(map(str, tokens))]
-    cut_text = cut.cut(tokens, tokenizer, cut.in_colour())
-    if args.file is not None:
-        return {"tokens": tokens}, [cut_text]
     pieces = _pieces(tokens, tokenizer)
-    result = {"tokens": tokens, "pieces": pieces}
-    lines = [cut_text, "", *(f"{token:6}  {piece}" for token, piece in zip(tokens, pieces, strict=True))]
+    result, lines = {"tokens": tokens, "pieces": pieces}, [cut.cut(tokens, tokenizer, cut.in_colour())]
+    if args.file is None:
+        lines += ["", *(f"{token:6}  {piece}" for token, piece in zip(tokens, pieces, strict=True))]
     if args.merges:
         chunks = merging(tokenizer, text, tokens)
         result["merges"] = [[_pieces(row, tokenizer) for row in rows] for rows in chunks]

@@ -64,6 +64,7 @@ def test_a_file_is_shown_cut(book, trained, says):
     shown = says("tokenize", trained, "--file", book, "--cut")
     assert shown.replace("|", "") == TEXTS["english"] + "\n"
     assert shown.count("|") == len(says("tokenize", trained, "--file", book).split()) - 1
+    assert json.loads(says("tokenize", trained, "--file", book, "--cut", "--json"))["pieces"]
 
 
 def test_a_terminal_shows_colours_unless_no_color_is_set(tmp_path, says, monkeypatch):
