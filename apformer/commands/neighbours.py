@@ -30,6 +30,7 @@ def neighbours(args: Neighbours) -> None:
     """Print the words nearest to each. Raises UserError that names the flag or the word."""
     require_whole("neighbours", args)
     words = [*args.run_and_words]
-    run = restore.load(words.pop(0) if words and os.path.isdir(words[0]) else None, args.member)
+    named = words and (os.sep in words[0] or os.path.isdir(words[0]))
+    run = restore.load(words.pop(0) if named else None, args.member)
     nearest = tasks.ability(run.settings, "neighbours", run.path)
     print(nearest(run.params, run.path, words, args.neighbours))
