@@ -79,10 +79,10 @@ def load(settings: Settings) -> tuple[Settings, Rows]:
     rows, width = text_file.read(name)
     if width != digits:
         raise UserError(f"{name} has terms of {width} digits where --digits is {digits}: give --digits {width}", DATA)
-    longest = int(rows.terms_B.max()) * (digits + 1) - 1
+    longest = int(rows.terms_B.max()) * (digits + 1) - 1 + settings.options.position_offset
     most = architecture_of(settings).max_tokens(settings.model)
     if most is not None and most < longest:
-        raise UserError(f"{name} has rows of {longest} characters: give --max_len {longest} or more")
+        raise UserError(f"{name} has rows that take {longest} positions: give --max_len {longest} or more")
     split_B = generator.split_of(rows.difference_B, rows.first_B)
     splits = {split: Progressions(*(leaf[split_B == i] for leaf in rows)) for i, split in enumerate(generator.SPLITS)}
     for split, part in splits.items():

@@ -47,7 +47,7 @@ def test_settings_that_no_rows_can_follow_are_refused(rows_file, tmp_path):
     (tmp_path / "long.txt").write_text(" ".join(f"{k:02d}" for k in range(100)) + "\n")
     short = dataclasses.replace(MODEL, position="learned", position_options=None, window=None, max_len=298)
     long = dataclasses.replace(settings(dataset=str(tmp_path / "long.txt")), model=short)
-    refused("has rows of 299 characters: give --max_len 299 or more", task.load, long)
+    refused("has rows that take 299 positions: give --max_len 299 or more", task.load, long)
     narrow = dataclasses.replace(settings(), data=generator.Config(max_difference=9))
     refused("no validation lines: give a wider range", task.load, narrow)
     alone = settings(dataset=str(rows_file), prefix_rows=8, prefix_loss="alone")
