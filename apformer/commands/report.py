@@ -13,6 +13,7 @@ import jax
 
 from apformer import files, tasks
 from apformer.analysis import pca
+from apformer.analysis.certificate import FORMAT
 from apformer.commands import Run
 from apformer.errors import CHECKPOINT, UserError, tell
 from apformer.layers.leaves import named
@@ -145,7 +146,7 @@ def _of_this_model(file: Path, data: dict, command: str, keys: Set[str] = IDENTI
     result = attempt(missing, file.stem, lambda: files.read_json(file)) if file.exists() else None
     if result is None:
         return None
-    if not keys <= _dict(result).keys():
+    if not keys <= _dict(result).keys() or result.get("format", FORMAT) != FORMAT:
         fault = "is damaged or of another version"
     elif result["parameters_sha256"] != data["parameters_sha256"]:
         fault = f"is of other parameters, of step {result['step']} and member {result['member']}"

@@ -30,7 +30,7 @@ def predict(model: Model, settings: Settings, lines: list[str], name: str, terms
         raise UserError(f"{fault}: give terms of {trained}", DATA)
     least, most = settings.data.min_difference, settings.data.max_difference
     unseen = [(number, row[1]) for number, row in enumerate(rows, 1) if not least <= row[1] <= most]
-    if unseen:
+    if unseen and settings.options.dataset is None:
         number, difference = unseen[0]
         warning = f"the model was trained on differences from {least} to {most}, and {difference} is another"
         tell(f"{name}, line {number}: {warning}")

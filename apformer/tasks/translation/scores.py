@@ -151,7 +151,9 @@ def doubt(path: Path) -> str | None:
         good = result["exact"] > 0.5 or (result["chrf"] or 0) > 50 or (result["bleu"] or 0) > LOW
     except (UserError, KeyError, TypeError):
         return f"{path} has no evaluation: if its training was stopped, {typed('resume', path)} ends it"
+    if good:
+        return None
     keys = [key for key in ("bleu", "chrf") if result[key] is not None]
     reached = " and ".join(f"{points(result[key])} {NAMES[key][0]}" for key in keys)
     fault = f"{path} is hardly trained, and reached {reached} on its test sentences"
-    return None if good else f"{fault}: give more --steps or more pairs"
+    return f"{fault}: give more --steps or more pairs"
