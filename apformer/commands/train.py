@@ -40,8 +40,8 @@ def main(args: list[str]) -> None:
     train(recipes.parse(args))
 
 
-def train(settings: Settings) -> None:
-    """Train a model as the settings say, in a new run directory, and evaluate it."""
+def train(settings: Settings) -> Path:
+    """Train a model as the settings say, in a new run directory, evaluate it, and return the directory."""
     # Raises UserError if the rows do not divide over the devices.
     devices.mesh(settings.training.members, settings.training.batch_size)
     settings, rows = tasks.load(settings.task).load(settings)
@@ -54,6 +54,7 @@ def train(settings: Settings) -> None:
             loss = finite_mean(validation_loss(settings, rows, state))
             tell(f"validation loss before the first step: {loss:.4f}")
         finish(path, settings, rows, state)
+    return path
 
 
 def _start_params(settings: Settings) -> Any:
@@ -103,9 +104,8 @@ def train_or_resume(settings: Settings) -> Path:
     A run that is done is evaluated again. Raises UserError (exit USAGE) if the directory holds a run of other settings.
     """
     path = Path(settings.training.run_dir or ".")
-    if not (path / "config.json").is_file():
-        train(settings)
-        return path
+    if settings.training.run_dir is None or not (path / "config.json").is_file():
+        return train(settings)
     settings, _ = tasks.load(settings.task).load(settings)
     recorded = load_settings(path)
     if settings != with_part(recorded, "training", run_dir=settings.training.run_dir):

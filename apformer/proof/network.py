@@ -46,7 +46,7 @@ def unsupported(cfg: dict, contexts: ModuleType) -> str | None:
     for name, values in COMPUTED.items():
         if cfg.get(name, values[0]) not in values:
             return f"{name} is {cfg[name]}, and {' or '.join(map(str, values))} alone is computed"
-    if radix(cfg) ** (int(contexts.reads(cfg, cfg["n_layers"]).max()) + 1) >= 2**63:
+    if radix(cfg) ** (int(contexts.reads(cfg, cfg["n_layers"]).max()) + 2) >= 2**63:
         return "a prediction depends on more tokens than a number of 64 bits holds"
     return None
 
