@@ -166,7 +166,7 @@ def rows_file(tmp_path_factory):
     from tests.helpers.small_runs import ROWS
 
     path = tmp_path_factory.mktemp("data") / "rows.txt"
-    text_file.write(path, generator.draw(jax.random.key(9), ROWS, 300), ROWS.digits)
+    path.write_text(text_file.to_text(generator.draw(jax.random.key(9), ROWS, 300), ROWS.digits))
     return path
 
 

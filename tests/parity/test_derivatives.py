@@ -105,8 +105,3 @@ def test_plain_leaves_them_out(monkeypatch):
     assert "custom_jvp" in program()
     monkeypatch.setattr(layers, "PLAIN", True)
     assert "custom_jvp" not in program()
-
-
-def test_the_gelu_is_that_of_jax():
-    x = jnp.linspace(-8.0, 8.0, 1001)
-    np.testing.assert_allclose(ACTIVATIONS["gelu"](x), jax.nn.gelu(x, approximate=False), rtol=0, atol=1e-15)

@@ -5,7 +5,6 @@ So it does after each crossing: from here to there, fine-tuned there and back, t
 
 import json
 import shutil
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -20,7 +19,6 @@ from tests.parity.published import torch, transformers
 
 pytestmark = pytest.mark.parity
 
-ROOT = Path(__file__).parents[2]
 TEXT = "".join(f"  {k} bottles of ale, they'd say; \U0001f642 wall {1000 + 7 * k}.\n" for k in range(300))
 PROMPT, GENERATED = "7 bottles of ale, they'd", 50
 FLAGS = "--recipe text --batch_size 4 --context 96 --log_every 10 --save_every 10 --warmup_steps 2".split()
@@ -50,11 +48,6 @@ def runs(tmp_path_factory):
     return path
 
 
-@pytest.fixture(params=["scratch", "adapters"])
-def folder(request, runs):
-    return runs / request.param
-
-
 def opened(folder):
     return transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
 
@@ -70,8 +63,8 @@ def same_fifty(theirs, folder):
     return ours_BN[0]
 
 
-def test_fifty_greedy_tokens(folder):
-    same_fifty(opened(folder), folder)
+def test_fifty_greedy_tokens(runs):
+    same_fifty(opened(runs / "adapters"), runs / "adapters")
 
 
 def test_there_and_back(runs, tmp_path):

@@ -124,16 +124,14 @@ def without(name):
 ADDED = {"<x>": V, "<pad>": V + 1}
 DECODER = {str(V): PLAIN | {"content": "<x>"}, str(V + 1): PLAIN | {"content": "<pad>", "special": True}}
 NAMED = {"tokenizer_class": "GPT2Tokenizer", "eos_token": "<|endoftext|>", "pad_token": "<pad>"}
-LIKE = {"_orig_mod.", "module.", "module._orig_mod.", "pretrained_model."}  # which `transformers` reads without these
+LIKE = {"module._orig_mod.", "pretrained_model."}  # which `transformers` reads without these
 VARIANTS = {
-    "as it is": saved,
     "without a prefix": renamed(lambda tensors: {n.removeprefix("transformer."): x for n, x in tensors.items()}),
     "with masks": renamed(buffers),
     "tied, under the head's name": renamed(
         lambda tensors: {n.replace("transformer.wte", "lm_head"): x for n, x in tensors.items()}
     ),
     "tied, under both": renamed(lambda tensors: tensors | {"lm_head.weight": tensors["transformer.wte.weight"]}),
-    "untied": lambda folder, words: saved(folder, words, make(tie_word_embeddings=False)),
     "names of other fields": configured(old_config),
     "without a model_type": configured(without("model_type")),
     "queries divided by layers": lambda folder, words: saved(folder, words, make(scale_attn_by_inverse_layer_idx=True)),
@@ -144,7 +142,6 @@ VARIANTS = {
     "a head of values": renamed(lambda tensors: tensors | {"v_head.summary.weight": np.ones((1, 12), np.float32)}),
     "float16": lambda folder, words: saved(folder, words, make().half()),
     "bfloat16": lambda folder, words: saved(folder, words, make().bfloat16()),
-    "shards": lambda folder, words: saved(folder, words, max_shard_size="10KB"),
     "rows without tokens": lambda folder, words: saved(folder, words, make(vocab_size=320)),
     "tokens without rows": with_added("<x>", "<pad>", rows=V),
     "added in tokenizer.json": with_added("<x>", "<pad>"),
@@ -192,11 +189,6 @@ def adapted(modules):
     return variant
 
 
-def pickled(folder, words):
-    saved(folder, words)
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-
-
 def chinese(folder, words):
     saved(folder, words)
     (folder / "tokenizer.json").rename(folder / "vocab.txt")
@@ -209,9 +201,6 @@ def cached(folder, words):
 
 REFUSED = {
     "untied weights, tied by config.json": (renamed(untied_head), 'set "tie_word_embeddings" to false'),
-    "another kind": (configured(lambda c: c | {"model_type": "llama"}), "give a model of that kind"),
-    "other rows": (configured(lambda c: c | {"vocab_size": 301}), "has shape .*save the model again"),
-    "a pickle": (pickled, "save it anew with `model.save_pretrained"),
     "BERT's words": (chinese, "`formats.gpt2.load` reads the model"),
     "the hub's cache": (cached, "give .*snapshots/abc"),
     "spaces that a token takes": (with_added("<x>", lstrip=True), "remove them, or set its lstrip"),

@@ -57,12 +57,6 @@ def test_a_pipe_is_read_once(tmp_path):
     assert piped == filed
 
 
-def test_a_byte_order_mark_is_no_character(tmp_path):
-    (tmp_path / "marked.txt").write_text("\ufeff" + TEXT)
-    _, rows = keep(tmp_path / "marked.txt", tmp_path / "run")
-    assert "\ufeff" not in rows["tokenizer"].to_json() and rows["tokenizer"].decode(rows["train"][:5]) == TEXT[:5]
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [("jax_enable_x64", True), ("jax_default_prng_impl", "rbg"), ("jax_random_seed_offset", 7)],

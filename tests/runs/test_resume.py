@@ -189,15 +189,6 @@ def test_a_stop_while_a_proof_is_asked_for_leaves_the_run_to_be_resumed(only_tra
     assert asked == [4, *range(4, 29, 4)] and int(only_train[-1].step) == 28
 
 
-def test_members_resume_with_the_population(only_train, tmp_path):
-    path = train(with_training(members=3, member_mode="map", save_every=20), tmp_path / "population")
-    population = only_train[-1]
-    copy = shutil.copytree(path, tmp_path / "copy")
-    damage(copy, 28)
-    go_on(copy)  # from 20
-    assert bits(only_train[-1]) == bits(population) and records(copy) == records(path)
-
-
 def test_numbers_that_are_not_finite_end_the_run_and_spare_its_checkpoints(copied):
     path, _, copy = copied
     abstract = fit.abstract_state(SETTINGS)
@@ -300,7 +291,6 @@ def test_a_member_has_diverged_that_is_not_finite_from_a_step_on():
     losses = {2: [None, 1.0, 1.0], 4: [1.0, None, 1.0], 6: [1.0, None, None], 8: [1.0, None, 2.0]}
     found = metrics.diverged([{"step": step, "loss": loss} for step, loss in losses.items()])
     assert found == [{"member": 1, "step": 4}]
-    assert metrics.diverged_sentence(found) == "Diverged, and left out: member 1 at step 4."
     assert metrics.diverged([{"step": 2, "loss": None}]) == []
 
 

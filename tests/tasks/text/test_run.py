@@ -96,6 +96,7 @@ def test_the_command_writes_what_was_asked_for(run, says, monkeypatch):
     def written(*flags):
         return says("generate", run, "--prompt", "the ", "--tokens", 9, *flags)
 
+    assert len(says("generate", run, "--seed", 0)) == 502  # without a prompt from the first letter, by 500
     first, again, other = (written("--seed", seed) for seed in "001")
     assert all(len(text) == 14 and text.startswith("the ") for text in (first, other))
     assert first == again == written(*"--top_p 1 --min_p 0 --repetition_penalty 1 --stop wwwwwww".split()) != other

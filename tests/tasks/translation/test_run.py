@@ -144,11 +144,11 @@ def test_a_result_is_of_the_average_or_of_the_checkpoint_whose_parameters_it_nam
     before, last = (restore.load_params(first, settings, step=step)[0] for step in (4, 6))
     for params in (restore.load_params(first, settings)[0], last):
         files.write_json(copy / "told.json", {"step": 6, "member": 0, "parameters_sha256": digest(params)})
-        _, found = restore.load_result(copy, settings, "told.json", "evaluate")
+        _, found = restore.load_result(copy, settings, "told.json")
         jax.tree.map(np.testing.assert_array_equal, found, params)
     files.write_json(copy / "told.json", {"step": 6, "member": 0, "parameters_sha256": digest(before)})
     with pytest.raises(errors.UserError, match="is of other parameters than those of step 6"):
-        restore.load_result(copy, settings, "told.json", "evaluate")
+        restore.load_result(copy, settings, "told.json")
 
 
 def test_the_loss_is_that_of_smoothed_labels_of_a_batch_and_of_all_validation_pairs(trained):

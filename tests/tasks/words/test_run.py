@@ -66,7 +66,7 @@ def test_the_validation_loss_is_that_of_the_last_part_of_the_text(run):
     assert by_step[evaluation["step"]]["validation_loss"] == pytest.approx(evaluation["nats"], rel=1e-5)
 
 
-def test_neighbours_are_printed_by_a_command(run, says):
+def test_neighbours_are_printed_by_a_command(run, says, tmp_path, monkeypatch):
     vocabulary = [line.split("\t")[0] for line in (run / corpus.FILE).read_text().splitlines()]
     nearest_K, cosine_K = word2vec.nearest(runs.load(run).params, [vocabulary.index("c3w6")], [1], 2)
     names = [f"{vocabulary[v]} {c:.2f}" for v, c in zip(nearest_K, cosine_K, strict=True)]
@@ -75,7 +75,10 @@ def test_neighbours_are_printed_by_a_command(run, says):
     # Within a cluster, from one to another.
     said = says("neighbours", run, *"c0w0 - c0w1 + C3W6".split(), "--neighbours", 1)
     assert said.startswith("c0w0 - c0w1 + c3w6  c3w")
-    lines = says("neighbours", run).splitlines()
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs/latest").symlink_to(run)
+    monkeypatch.chdir(tmp_path)
+    lines = says("neighbours").splitlines()
     assert [line.split()[0] for line in lines] == [vocabulary[2**k - 1] for k in range(6)]
 
 
@@ -83,6 +86,7 @@ def test_commands_that_it_cannot_follow_are_refused(run, fails):
     for command, sentence in (
         (["neighbours", str(run), "c0w0 - c0w0"], "the words of c0w0 - c0w0 cancel out"),
         (["neighbours", str(run), "c9w9"], f"c9w9 is none of the 35 words of {run}: ask for a word such as c"),
+        (["neighbours", "runs/none", "c0w0"], "runs/none is not a directory"),
         (["neighbours", str(run), "--neighbours", "0"], "--neighbours 0 is out of range: give 1 to 2147483647"),
         (["export", str(run), "--to", "stablehlo"], f"{run} reads windows of words: give --to safetensors"),
     ):
