@@ -107,7 +107,7 @@ class Strings:
         self.multiply_adds += self.cfg["vocab_size"] * D * len(codes)
         for layer in range(self.cfg["n_layers"], 0, -1):
             reads = contexts.reads(self.cfg, layer)
-            below = distinct(np.stack([part(codes, places) for places in reads]))
+            below = network.distinct(np.stack([part(codes, places) for places in reads]))
             below = below[below % 12 != network.radix(self.cfg) - 1]
             self.multiply_adds += 3 * D * D * len(below) + (2 * len(reads) * D + D * D + 2 * D * F) * len(codes)
             codes = below
@@ -120,21 +120,15 @@ def part(codes, places):
     return sum(codes // 12**i % 12 * 12**o for o, i in enumerate(places))
 
 
-def distinct(codes):
-    """Return the sorted distinct values. numpy.unique, which hashes them, takes ten times as long."""
-    codes = np.sort(codes, axis=None)
-    return codes[np.append(True, codes[1:] != codes[:-1])]
-
-
 def count_check_py(cfg, data):
     """Return the Strings of the first line of check.py."""
     found = Strings(cfg)
     with progress.bar(unit="slice", desc="check.py") as bar:
         for columns in contexts.slices(data, cfg):
             codes, truth = contexts.strings(columns, data, cfg)
-            pairs = distinct((codes * 12 + truth)[truth < contexts.START])  # as check.prove_slice has them
+            pairs = network.distinct((codes * 12 + truth)[truth < contexts.START])  # as check.prove_slice has them
             found.n_pairs += len(pairs)
-            found.add(distinct(pairs // 12))
+            found.add(network.distinct(pairs // 12))
             bar.update()
     return found
 

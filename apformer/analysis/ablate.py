@@ -17,6 +17,7 @@ import jax
 import numpy as np
 
 from apformer.layers import leaves
+from apformer.settings import Settings, with_part
 
 Part = tuple[Any, ...]
 """A kind and its indices, such as ("head", layer, head)."""
@@ -93,3 +94,9 @@ def drops(params: dict, measure: Callable[[dict], dict]) -> list[dict]:
             {"part": part} | {name: float(value) for name, value in measure(ablate(params, part and [part])).items()}
             for part in [(), *parts(params)]
         ]
+
+
+def loss_drops(make_loss: Callable, settings: Settings, params: dict, batch: Any) -> list[dict]:
+    """Return the `drops` of the metrics of a task's loss on a batch, in float32."""
+    loss_fn = make_loss(with_part(settings, "training", compute_dtype="float32"))
+    return drops(params, lambda params: loss_fn(params, batch, None)[1])

@@ -80,10 +80,8 @@ def screen(case: Case, model: Model, tally: dict = check.TALLY) -> Iterator[dict
 
 def screen_slice(case: Case, model: Model, columns: np.ndarray) -> dict:
     """Compute JAX's tally of a slice of contexts. A string that is in no text counts as right: only numpy checks it."""
-    codes_NKC, right_NKC = case.strings(columns)
-    used_NKC = right_NKC < case.cfg["vocab_size"]
-    logits_NKCV, computed_NKC = query_logits(case, model, columns, codes_NKC, used_NKC)
-    margin_NKC = np.where(used_NKC, np.float32(-check.LEAST), np.float32(np.inf))
+    _, right_NKC, logits_NKCV, computed_NKC = query_logits(case, model, columns)
+    margin_NKC = np.where(right_NKC < case.cfg["vocab_size"], np.float32(-check.LEAST), np.float32(np.inf))
     margin_NKC[computed_NKC] = check.margins(logits_NKCV[computed_NKC], right_NKC[computed_NKC])
     tally = check.tally_contexts(case, columns, margin_NKC, logits_NKCV.argmax(-1))
     return tally | {"strings": int(computed_NKC.sum()), "wrong": int((margin_NKC <= 0).sum())}
@@ -93,9 +91,7 @@ def compare(case: Case, model: Model) -> Iterator[tuple[int, float]]:
     """Yield (number of strings, largest difference between the logits of JAX and of numpy) for each slice."""
     logits = getattr(case.contexts, "logits", network.logits)
     for columns in case.slices():
-        codes_NKC, right_NKC = case.strings(columns)
-        used_NKC = right_NKC < case.cfg["vocab_size"]
-        jax_NKCV, computed_NKC = query_logits(case, model, columns, codes_NKC, used_NKC)
+        codes_NKC, _, jax_NKCV, computed_NKC = query_logits(case, model, columns)
         codes_M, place_M = np.unique(codes_NKC[computed_NKC], return_inverse=True)
         numpy_MV = logits(codes_M, case.weights, case.cfg, case.contexts)[place_M]
         with np.errstate(invalid="ignore"):
@@ -103,25 +99,16 @@ def compare(case: Case, model: Model) -> Iterator[tuple[int, float]]:
         yield len(place_M), float(np.where(np.isnan(gap_MV), np.inf, gap_MV).max(initial=0.0))
 
 
-def query_logits(
-    case: Case, model: Model, columns: np.ndarray, codes_NKC: np.ndarray, used_NKC: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return JAX's logits after each string of a slice.
+def query_logits(case: Case, model: Model, columns: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Return (codes_NKC, right_NKC, logits_NKCV, computed_NKC) of a slice: N rows of K contexts, each of C strings.
 
-    Args:
-        case: The model and its contexts.
-        model: The model for JAX.
-        columns: The slice: N rows of K contexts, each of C strings.
-        codes_NKC: Codes of the strings.
-        used_NKC: False for padding.
-
-    Returns:
-        (logits_NKCV, computed_NKC): computed_NKC is False for padding, and for strings that are in no text.
+    computed_NKC is False where JAX has no logits: for padding, and for strings that are in no text.
     """
-    (N, K, C), V = used_NKC.shape, case.cfg["vocab_size"]
+    (codes_NKC, right_NKC), V = case.strings(columns), case.cfg["vocab_size"]
+    used_NKC, (N, K, C) = right_NKC < V, right_NKC.shape
     if hasattr(case.contexts, "whole_rows"):
         logits_NTV = last_logits(model, case.contexts.whole_rows(columns, case.data), K * C)
-        return logits_NTV.reshape(N, K, C, V), used_NKC
+        return codes_NKC, right_NKC, logits_NTV.reshape(N, K, C, V), used_NKC
     logits_NKCV, computed_NKC = np.zeros((N, K, C, V), np.float32), np.zeros((N, K, C), bool)
     codes_M, place_M = np.unique(codes_NKC[used_NKC], return_inverse=True)
     logits_MV, computed_M = np.zeros((len(codes_M), V), np.float32), np.zeros(len(codes_M), bool)
@@ -129,7 +116,7 @@ def query_logits(
         logits_MV[index_B] = last_logits(model, np.pad(text_BT, ((0, 0), (0, 1))), 1)[:, 0]
         computed_M[index_B] = True
     logits_NKCV[used_NKC], computed_NKC[used_NKC] = logits_MV[place_M], computed_M[place_M]
-    return logits_NKCV, computed_NKC
+    return codes_NKC, right_NKC, logits_NKCV, computed_NKC
 
 
 def last_logits(model: Model, text_NT: np.ndarray, count: int) -> np.ndarray:
@@ -155,16 +142,15 @@ def _last_logits(model: Model, text_BT: jax.Array, count: int) -> jax.Array:
 
 def conclude(case: Case, tally: dict, proof: bool) -> dict:
     """Return the certificate of a finished tally, as JSON can hold it; proof: whether `prove` computed the tally."""
-    tally = tally if proof else tally | {"covered": tally["strings"]}  # a screening has no bounds of rounding
-    theorem, rounding, faults = check.verdict(tally, case.total, case.bounded)
-    claim = f"greedy decoding rightly continues {case.contexts.claim(case.data, case.cfg)}"
+    theorem, rounding, faults = check.verdict(tally, case.total, proof and case.bounded)
+    claim = "screened, and not proven: " * (not proof)
+    claim += f"greedy decoding rightly continues {case.contexts.claim(case.data, case.cfg)}"
     witness = f"numpy {np.__version__}, float64" if proof else XLA
     depends = case.contexts.depends(case.data, case.cfg) if hasattr(case.contexts, "depends") else ""
-    claim = claim if proof else f"screened, and not proven: {claim}"
     names = ("contexts", "errors", "smallest_margin", "strings", "least_ratio", "largest", "parts", "worst")
     return {
         "format": FORMAT,
-        "certified": proof and theorem and (rounding or not case.bounded),
+        "certified": proof and not faults,
         "theorem": proof and theorem,
         "rounding": (proof and rounding) if case.bounded else None,
         "screened": not proof and not faults,

@@ -13,7 +13,7 @@ from apformer.files import FilePath
 from apformer.flags import require
 from apformer.report import figures, progress, tables
 from apformer.runs import directory, language_model, selection
-from apformer.runs.metrics import diverged, diverged_sentence, read_metrics
+from apformer.runs.metrics import diverged, read_metrics
 from apformer.runs.provenance import digest
 from apformer.runs.restore import bind_run, load_params, load_rows, load_settings
 from apformer.settings import Settings
@@ -114,7 +114,8 @@ def evaluate_run(
         table += f"\nmeasured at step {step:,}, the best checkpoint; the last is of step {last:,}"
     failed = diverged(read_metrics(path))
     if failed:
-        result["diverged"], table = failed, f"{table}\n{diverged_sentence(failed)}"
+        listed = ", ".join(f"{each['member']} at step {each['step']:,}" for each in failed)
+        result["diverged"], table = failed, f"{table}\nDiverged, and left out: member {listed}."
     if writes:
         files.write_json(path / "evaluation.json", result)
         for name, text in evaluation.files.items():

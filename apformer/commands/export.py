@@ -125,7 +125,7 @@ def write_proof(folder: Path, run: Path, settings: Settings, member: int | None 
     place = run / "certificate.json"
     if not place.exists():
         raise UserError(f"{run} has no certificate: run {typed('certify', run)}")
-    certificate, params = restore.load_result(run, settings, place.name, "certify")
+    certificate, params = restore.load_result(run, settings, place.name)
     if member not in (None, certificate["member"]):
         raise UserError(
             f"{place} is of member {certificate['member']}, not of --member {member}"

@@ -62,13 +62,7 @@ def write(
 ) -> str:
     """Write report.html of a run's best checkpoint, and return a sentence that says where.
 
-    Args:
-        path: Directory of the run.
-        settings: Its settings.
-        rows: The rows it was trained on.
-        member: Number of a member of a population; None for the best.
-        weights: Whether the page has the model.
-        missing: {part: reason} of what the page cannot show.
+    weights: whether the page has the model. missing: {part: reason} of what the page cannot show.
     """
     params, step, member = restore.load_params(path, settings, member)
     size = 4 * sum(leaf.size for leaf in jax.tree.leaves(params))

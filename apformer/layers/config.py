@@ -19,7 +19,7 @@ def names(kind: str) -> tuple[str, ...]:
 
 def load(kind: str, name: str) -> Any:
     """Import a module by its name in `names(kind)`. Raises plugins.Fault, a UserError."""
-    from apformer import plugins  # imported late: most models never need it
+    from apformer import plugins  # here, since it imports the packages of layers by name
 
     return plugins.part(kind, name)
 

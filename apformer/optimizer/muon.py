@@ -40,7 +40,6 @@ def make(learning_rate: Any, weight_decay: Any, every: int = 1) -> optax.Gradien
     """
     return optax.chain(
         _orthogonal_means(every),
-        _by_shape(),
         optax.add_decayed_weights(weight_decay),
         optax.scale_by_learning_rate(learning_rate),
     )
@@ -74,7 +73,10 @@ def orthogonal(x_LIO: Array, coefficients: Any = COEFFICIENTS) -> Array:
 
 
 def _orthogonal_means(every: int) -> optax.GradientTransformation:
-    """Turn gradients into orthogonal(m^), times `every` in the layers whose turn it is, and 0 in the others."""
+    """Turn gradients into sqrt(max(1, outputs / inputs)) orthogonal(m^), times `every` in layers whose turn it is.
+
+    All other layers get 0.
+    """
 
     def init(params: Any) -> MuonState:
         mean = jax.tree.map(jnp.zeros_like, params)
@@ -86,12 +88,15 @@ def _orthogonal_means(every: int) -> optax.GradientTransformation:
         count = optax.safe_increment(state.count)
 
         def step(path: tuple, m: Array, g: Array) -> Array:
-            m_LIO, g_LIO = (leaf.reshape(-1, *_shape(path, leaf)) for leaf in (m, g))
+            role = leaves.role(path)
+            inputs, outputs = (math.prod(m.shape[axis] for axis in axes) for axes in (role.inputs, role.outputs))
+            m_LIO, g_LIO = (leaf.reshape(-1, inputs, outputs) for leaf in (m, g))
             take, place = _turns(m_LIO, state.count, every)
             m_LIO = optax.tree.bias_correction(take(m_LIO), MEAN_DECAY, optax.safe_increment(count))
             g_LIO = optax.tree.bias_correction(take(g_LIO), MEAN_DECAY, count)
             nesterov_LIO = MEAN_DECAY * m_LIO + (1 - MEAN_DECAY) * g_LIO  # m^
-            return place(orthogonal(nesterov_LIO, state.ns_coeffs)).reshape(m.shape)
+            step_LIO = place(orthogonal(nesterov_LIO, state.ns_coeffs))
+            return (max(1.0, outputs / inputs) ** 0.5 * step_LIO).reshape(m.shape)
 
         steps = jax.tree_util.tree_map_with_path(step, mean, updates)
         return steps, MuonState(count, mean, state.ns_coeffs)
@@ -109,19 +114,3 @@ def _turns(x_LIO: Array, t: Any, every: int) -> tuple[Step, Step]:
         return jnp.zeros_like(x_LIO).at[turn_L].set(every * step_LIO, mode="drop")
 
     return lambda x_LIO: jnp.take(x_LIO, turn_L, axis=0, mode="clip"), place
-
-
-def _by_shape() -> optax.GradientTransformation:
-    """Multiply the step of a matrix by sqrt(max(1, outputs / inputs))."""
-
-    def scale(path: tuple, step: Array) -> Array:
-        inputs, outputs = _shape(path, step)
-        return max(1.0, outputs / inputs) ** 0.5 * step
-
-    return optax.stateless(lambda steps, _: jax.tree_util.tree_map_with_path(scale, steps))
-
-
-def _shape(path: tuple, x: Array) -> tuple[int, ...]:
-    """Return the number of inputs and of outputs of a matrix, its last axes in this order."""
-    role = leaves.role(path)
-    return tuple(math.prod(x.shape[axis] for axis in axes) for axes in (role.inputs, role.outputs))

@@ -25,7 +25,6 @@ import numpy as np
 
 from apformer.errors import UserError
 from apformer.report import tables
-from apformer.settings import Settings, with_part
 
 percent = tables.percent  # the same format on the page as in a terminal
 ROWS, TOKENS = 64, 4096  # most rows and tokens of a probe
@@ -199,11 +198,6 @@ def some_rows(batch: Any) -> Any:
 def spread(items: Sequence, count: int) -> list:
     """Return at most `count` items, evenly spaced from the first to the last."""
     return [items[n] for n in np.linspace(0, len(items) - 1, min(count, len(items))).astype(int)]
-
-
-def in_float32(settings: Settings) -> Settings:
-    """Return the settings of a run with compute_dtype float32, in which the page computes."""
-    return with_part(settings, "training", compute_dtype="float32")
 
 
 def probe(batch: Any, term_BT: np.ndarray | None = None) -> dict[str, list | None]:

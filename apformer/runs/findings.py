@@ -52,9 +52,9 @@ def findings(path: Path) -> list[Finding]:
         examine(f"checkpoint {step}", _checkpoint, settings, step, lines)
     if not saved:
         results.append(Finding("checkpoints", f"none yet: {typed('resume', path)} trains"))
-    for name, command in (("evaluation.json", "evaluate"), ("certificate.json", "certify")):
+    for name in ("evaluation.json", "certificate.json"):
         if (path / name).exists():
-            examine(name, _result, settings, name, command)
+            examine(name, _result, settings, name)
     return [*results, *_leftovers(path), _lock(path)]
 
 
@@ -100,9 +100,9 @@ def _checkpoint(path: Path, settings: Settings, step: int, lines: dict[int, dict
     return f"saved {saved}, {len(facts.tree)} arrays as they were written"
 
 
-def _result(path: Path, settings: Settings, name: str, command: str) -> str:
-    """Describe evaluation.json or certificate.json. command: the one that writes it."""
-    result, _ = load_result(path, settings, name, command)
+def _result(path: Path, settings: Settings, name: str) -> str:
+    """Describe evaluation.json or certificate.json."""
+    result, _ = load_result(path, settings, name)
     return f"of the parameters of step {result['step']:,}, member {result['member']}"
 
 

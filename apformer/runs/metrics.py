@@ -129,12 +129,6 @@ def diverged(records: list[dict]) -> list[dict[str, int]]:
     return [{"member": member, "step": records[n]["step"]} for member, n in enumerate(since) if n < len(records)]
 
 
-def diverged_sentence(members: list[dict[str, int]]) -> str:
-    """Return the result of `diverged` as a sentence; empty if no member diverged."""
-    listed = ", ".join(f"{member['member']} at step {member['step']:,}" for member in members)
-    return listed and f"Diverged, and left out: member {listed}."
-
-
 def stale(path: Path) -> int:
     """Return the number of checkpoints since the best. It is read from metrics.jsonl, as a resumed run needs it."""
     scores = [finite_mean(score(record)) for record in read_metrics(path) if "validation_loss" in record]

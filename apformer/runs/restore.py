@@ -130,22 +130,18 @@ def load_params(
     return jax.tree.map(lambda *leaves: sum(leaves) / len(leaves), *params), newest, member
 
 
-def load_result(path: Path, settings: Settings, name: str, command: str) -> tuple[dict[str, Any], Any]:
+def load_result(path: Path, settings: Settings, name: str) -> tuple[dict[str, Any], Any]:
     """Return the content of a result file, such as certificate.json, and the parameters that it was measured on.
 
     These are of the step that the file names, or with training.average above 1 the mean of the newest checkpoints.
 
-    Args:
-        path: Directory of the run.
-        settings: Its settings.
-        name: Name of the file.
-        command: The command that writes it.
-
     Raises:
         UserError: Exit code CHECKPOINT, if the file is damaged or of another version, or those parameters are gone.
     """
-    result, expected = {}, {"model": asdict(settings.model), "data": asdict(settings.data), "format": FORMAT}
-    expected = files.plain(expected) if name == "certificate.json" else {}
+    result, expected, command = {}, {}, "evaluate"
+    if name == "certificate.json":
+        expected = {"model": asdict(settings.model), "data": asdict(settings.data), "format": FORMAT}
+        expected, command = files.plain(expected), "certify"
     with suppress(UserError):
         result = files.read_json(path / name)
     fault = "damaged or of another version"

@@ -35,14 +35,7 @@ def read(folder: str | Path, task: str, words: tuple[str, str]) -> Settings:
 
 
 def require_same(part: Any, run_part: Any, names: Iterable[str], folder: str) -> None:
-    """Raise UserError (exit USAGE) for the first field in which the flags differ from the run in the folder.
-
-    Args:
-        part: Part of the settings, from the flags.
-        run_part: The same part of the settings of the run.
-        names: Fields to compare.
-        folder: Directory of the run, for the message.
-    """
+    """Raise UserError (exit USAGE) for the first field in which the flags differ from the run in the folder."""
     for name in names:
         value, other = getattr(part, name), getattr(run_part, name)
         if value != other:

@@ -117,11 +117,10 @@ def page(settings: Settings, rows: None, params: Any, evaluation: dict | None, p
     shown["wrong"] = sections.listing("Wrong strings", "A few.", ["given", "right", "the model"], errors)
     if params is None:
         return shown
-    loss_fn = make_loss(sections.in_float32(settings))
     examples = sections.spread([_prompt(batch, b, vocabulary) for b in range(len(batch.tokens_BT))], sections.EXAMPLES)
     return shown | {
         "probe": sections.probe(batch, np.where(batch.weights_BT > 0, 2, 0)),
-        "ablation": ablate.drops(params, lambda params: loss_fn(params, batch, None)[1]),
+        "ablation": ablate.loss_drops(make_loss, settings, params, batch),
         "examples": examples,
     }
 
@@ -141,15 +140,8 @@ def example(settings: Settings, run: str) -> str:
 def predict(model: Model, settings: Settings, lines: list[str], name: str, terms: int) -> list[tuple[str, int]]:
     """Return the greedy continuation of each line to the end of its string, and the number 1.
 
-    Args:
-        model: Model of the run.
-        settings: Settings of the run.
-        lines: Beginnings of strings.
-        name: Name of the lines in a message.
-        terms: Number of strings to predict for a line: 1.
-
     Raises:
-        UserError: USAGE for other `terms`, DATA for a line that begins no string, with its number.
+        UserError: USAGE for `terms` other than 1, DATA for a line that begins no string, with `name` and its number.
     """
     if terms != 1:
         raise UserError(f"--terms {terms} is more than one string: leave it out")

@@ -5,9 +5,7 @@
 Both tokenizers have these names, and decode(encode(text)) is the text: for characters if the vocabulary has all of
 them, for byte pairs always. Byte pairs are trained and run by the `tokenizers` library.
 
-A special token, such as GPT-2's <|endoftext|>, is not part of a text but a sign for the model. A text that spells one
-is refused unless `allowed_special` names it or is "all", as in `tiktoken`: otherwise the author of a part of a text
-could end the text. `with_end` adds a special token for the end of a text if there is none.
+Special tokens: see `chunks.refuse_special`. `with_end` adds one for the end of a text if there is none.
 """
 
 import json

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 import tyro
 
+from apformer import files
 from apformer.errors import DATA, UserError
 from apformer.tasks.progressions import generator, text_file
 
@@ -37,7 +38,7 @@ def generate(
     content = text_file.to_text(rows, config.digits).encode("ascii")
     if out.is_file() and out.read_bytes() != content and not overwrite:
         raise UserError(f"{out} holds another dataset; give --overwrite to replace it, or another --out", DATA)
-    text_file.write(out, rows, config.digits)
+    files.write_bytes(out, content)
     counts = np.bincount(generator.split_of(rows.difference_B, rows.first_B), minlength=3)
     print(f"{out}: {config.sequences} rows, {len(content)} bytes")
     print(", ".join(f"{split} {count}" for split, count in zip(generator.SPLITS, counts, strict=True)))

@@ -13,15 +13,8 @@ MOST = 2**20  # characters of a line
 def predict(model: Model, settings: Settings, lines: list[str], name: str, terms: int) -> list[tuple[str, int]]:
     """Return the next terms of each line, and their number: fewer than `terms` if the progression leaves the range.
 
-    Args:
-        model: Model of the run.
-        settings: Settings of the run.
-        lines: Lines of terms.
-        name: Name of the lines in a message.
-        terms: Number of terms to add.
-
     Raises:
-        UserError: Names the line, or the flag.
+        UserError: Names the line, by `name`, or the flag.
     """
     rows, digits = text_file.read_numbers(lines, name)
     trained = settings.data.digits

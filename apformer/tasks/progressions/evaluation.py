@@ -186,15 +186,8 @@ def measure(
 ) -> dict:
     """Return all figures of how well a model continues progressions, as JSON can hold them.
 
-    Args:
-        rows: Progressions, as numpy arrays; at least one.
-        digits: Digits of a term.
-        model: The model.
-        progress: Called with (done, total) rows.
-        bayes_nats: Nats of the Bayes predictor for each row, (B,).
-
-    Returns:
-        Counts and losses, and shares from 0 to 1, or None where there is nothing to count.
+    These are counts and losses, and shares from 0 to 1, or None where there is nothing to count. All arguments but
+    bayes_nats, those of the Bayes predictor for each row, (B,), are those of `outcomes`.
     """
     nats_B, row_N, term_N, right, errors = outcomes(rows, digits, model, progress)
     characters = int((rows.terms_B.astype(np.int64) * (digits + 1) - 2).sum())

@@ -20,15 +20,7 @@ ASK = "Type a progression, such as 007 010 013."
 
 
 def page(settings: Settings, rows: training.Rows, params: Any, evaluation: dict | None, path: Path) -> dict:
-    """Return the content of the page, see `report.sections`.
-
-    Args:
-        settings: Settings of the run.
-        rows: Rows of the run.
-        params: Parameters of the model; None for a page without the model.
-        evaluation: Content of evaluation.json, or None.
-        path: Directory of the run.
-    """
+    """Return the content of the page, see `report.sections`."""
     cfg = settings.data
     does = f"continues arithmetic progressions of {cfg.digits}-digit terms"
     bounds = [cfg.min_difference, cfg.max_difference]
@@ -53,10 +45,9 @@ def ask(settings: Settings, rows: training.Rows, params: Any) -> dict:
     batch = sections.some_rows(step.rows)
     place_T = np.arange(batch.tokens_BT.shape[1])
     term_BT = np.broadcast_to((place_T + 1) // (digits + 1), batch.tokens_BT.shape)
-    loss_fn = training.make_loss(sections.in_float32(settings))
     return {
         "probe": sections.probe(batch, term_BT),
-        "ablation": ablate.drops(params, lambda params: loss_fn(params, training.Step(batch), None)[1]),
+        "ablation": ablate.loss_drops(training.make_loss, settings, params, training.Step(batch)),
         "examples": _examples(batch, digits),
     }
 

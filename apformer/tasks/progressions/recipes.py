@@ -1,11 +1,4 @@
-"""Recipes of the home task.
-
-- exact      continues progressions exactly: two layers, eight heads, a window that reaches one token beyond the same
-             place of the term before, a table of relative positions and an attention sink
-- bayes      the exact recipe, trained longer, for a loss near the Bayes floor; extra rows teach the first terms
-- sketch     the sketch that the project began with: four blocks of `model.Config()`, plain cross-entropy
-- recurrent  an RNN, GRU or LSTM (`--cell`) on the same task
-"""
+"""Recipes of the home task."""
 
 from dataclasses import replace
 

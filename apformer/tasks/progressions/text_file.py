@@ -5,14 +5,12 @@ difference and its number of terms render to the same line.
 """
 
 import re
-from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
 from apformer.errors import DATA, UserError
-from apformer.files import disk_errors
 from apformer.tasks.progressions.generator import Progressions, render
 from apformer.tasks.text import corpus
 
@@ -44,15 +42,12 @@ def lines_of(path: str | Path) -> list[str]:
     return text.split("\n")
 
 
-def read_numbers(lines: Iterable[str], name: str) -> tuple[list[tuple[int, int, int]], int]:
+def read_numbers(lines: list[str], name: str) -> tuple[list[tuple[int, int, int]], int]:
     """Return (first, difference, terms) of each line, and the digits of a term, those of the first.
 
     Raises:
         UserError: Exit code DATA, with `name`, the line and the remedy.
     """
-    lines = list(lines)
-    if not lines:
-        raise UserError(f"{name} holds no line; give a progression a line, such as 007 010 013", DATA)
     digits = len(lines[0].split(" ")[0])
     return [read_line(line, f"{name}, line {n}", digits) for n, line in enumerate(lines, 1)], digits
 
@@ -67,18 +62,8 @@ def read_line(line: str, name: str, digits: int) -> tuple[int, int, int]:
     raise UserError(f"{name}: {_fault(line, digits)}", DATA)
 
 
-def write(path: str | Path, progressions: Progressions, digits: int) -> None:
-    """Write a text file that `read` turns into the same progressions.
-
-    Raises:
-        UserError: Exit code DISK, if the file cannot be written.
-    """
-    with disk_errors(path):
-        Path(path).write_bytes(to_text(progressions, digits).encode("ascii"))
-
-
 def to_text(progressions: Progressions, digits: int) -> str:
-    """Return progressions as text, one on each line."""
+    """Return progressions as text, one on each line, as `read` reads them."""
     rows = zip(*(np.asarray(a).tolist() for a in progressions), strict=True)
     return "".join(f"{render(first, difference, terms, digits)}\n" for first, difference, terms in rows)
 

@@ -44,11 +44,10 @@ def page(settings: Settings, rows: dict, params: Any, evaluation: dict | None, p
 def _ask(settings: Settings, rows: dict, params: Any, vocabulary: list[str]) -> dict:
     batch = sections.some_rows(training.validation(settings, rows))
     batches = jax.tree.map(lambda leaf: leaf[None], batch)  # the loss takes several batches
-    loss_fn = training.make_loss(sections.in_float32(settings))
     texts = ("".join(vocabulary[token] for token in tokens_T) for tokens_T in batch.tokens_BT[: sections.EXAMPLES])
     return {
         "probe": sections.probe(batch),
-        "ablation": ablate.drops(params, lambda params: loss_fn(params, batches, None)[1]),
+        "ablation": ablate.loss_drops(training.make_loss, settings, params, batches),
         "examples": [text[: min(LETTERS, batch.tokens_BT.shape[1] // 2)] for text in texts],
     }
 

@@ -1,10 +1,4 @@
-"""Recipes of a language model of a text.
-
-- text          small enough for a CPU: a transformer, or with `--architecture recurrent` an RNN, GRU or LSTM; with
-                `--init_from`, fine-tuning of GPT-2 or of a run
-- baby_gpt      nanoGPT's character-level model for a GPU
-- baby_gpt_cpu  nanoGPT's character-level model for a CPU, with the same shape as `text`
-"""
+"""Recipes of a language model of a text."""
 
 from dataclasses import replace
 from typing import Literal

@@ -51,9 +51,9 @@ def load(settings: Settings) -> tuple[Settings, dict[str, Any]]:
     Raises:
         UserError: Exit code DATA for a sentence that is too long, USAGE for a width without pairs.
     """
-    cfg, folder = settings.data, settings.options.init_from
+    cfg = settings.data
     lines = corpus.read(cfg)
-    tokenizers = vocabularies.learn(lines["train"], cfg) if folder is None else vocabularies.load_same(folder, cfg)
+    tokenizers = vocabularies.learn(lines["train"], cfg, settings.options.init_from)
     tokens = {part: encode(tokenizers, lines[part], cfg) for part in ("train", "validation")}
     encode_side(tokenizers[0], lines["test"].sources, lines["test"].names[0], cfg)  # raises before training
     lengths = np.unique(padded.longest_of(tokens["train"]), return_counts=True)

@@ -19,8 +19,14 @@ APART = ("source_tokenizer.json", "target_tokenizer.json")
 FLAGS = ("byte_pairs", "vocabularies")  # flags of the data that decide a vocabulary
 
 
-def learn(lines: corpus.Lines, cfg: corpus.Config) -> Pair:
-    """Learn byte pairs of the lines of both sides together, or of each side alone."""
+def learn(lines: corpus.Lines, cfg: corpus.Config, folder: str | None = None) -> Pair:
+    """Learn byte pairs of the lines of both sides together, or of each side alone; or load those of a run.
+
+    folder: the run of --init_from. Raises UserError (exit USAGE) for flags that contradict it.
+    """
+    if folder is not None:
+        source_run.require_same(cfg, of_run(folder).data, FLAGS, folder)
+        return load(Path(folder))
     if cfg.vocabularies == "apart":
         source, target = (train_byte_pairs("\n".join(side), cfg.byte_pairs) for side in lines[:2])
         return source, target
@@ -39,12 +45,6 @@ def load(path: Path) -> Pair:
 def of_run(folder: str) -> Settings:
     """Read the model and data of a run of a translator. Raises UserError if the folder holds none."""
     return source_run.read(folder, "translation", ("to translate", "name a run of --recipe translate"))
-
-
-def load_same(folder: str, cfg: corpus.Config) -> Pair:
-    """Return the byte pairs of the run at --init_from. Raises UserError (exit USAGE) for flags that contradict it."""
-    source_run.require_same(cfg, of_run(folder).data, FLAGS, folder)
-    return load(Path(folder))
 
 
 def files(tokenizers: Pair) -> dict[str, str]:

@@ -14,7 +14,7 @@ import numpy as np
 from apformer.errors import DATA, UserError
 from apformer.files import FilePath
 from apformer.flags import require, require_whole
-from apformer.tasks.progressions import generator
+from apformer.tasks.progressions import generator, text_file
 from apformer.tasks.progressions import recipes as progressions
 from apformer.tasks.text import corpus as texts
 from apformer.tokenizers import words
@@ -105,9 +105,8 @@ def files(rows: Rows) -> dict[str, str]:
 def _progressions(digits: int) -> list[list[str]]:
     """Return the characters of progressions, the same for every seed of training."""
     cfg = progressions.exact(digits).data
-    columns = (np.asarray(column).tolist() for column in generator.draw(jax.random.key(0), cfg, cfg.sequences))
-    rows = (generator.render(a, d, n, digits) for a, d, n in zip(*columns, strict=True))
-    return [list(row.replace(" ", "␣")) for row in rows]
+    text = text_file.to_text(generator.draw(jax.random.key(0), cfg, cfg.sequences), digits)
+    return [[*row] for row in text.replace(" ", "␣").splitlines()]
 
 
 def source(cfg: Config) -> str:

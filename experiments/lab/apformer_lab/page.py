@@ -39,12 +39,11 @@ def page(settings: Settings, rows_: Any, params: Any, evaluation: dict | None, p
 
 def _model_parts(settings: Settings, rows_: Any, params: Any) -> dict:
     form, batch = settings.data.form, sections.some_rows(training.validation(settings, rows_))
-    loss_fn = training.make_loss(sections.in_float32(settings))
     given_B = (batch.weights_BT > 0).argmax(1)
     examples = [form.text(tokens_T[:given]) for tokens_T, given in zip(batch.tokens_BT, given_B, strict=True) if given]
     return {
         "probe": sections.probe(batch, batch.term_BT),
-        "ablation": ablate.drops(params, lambda params: loss_fn(params, batch, None)[1]),
+        "ablation": ablate.loss_drops(training.make_loss, settings, params, batch),
         "examples": sections.spread(examples, sections.EXAMPLES),
     }
 

@@ -13,12 +13,10 @@ progressions of any length are continued correctly. Near the start of a row, STA
 Only numpy is needed.
 """
 
-from pathlib import Path
-
 import numpy as np
 
-from apformer.tasks.progressions.proof import rows
 from apformer.tasks.progressions.proof.rows import (  # noqa: F401, for a Case
+    FILES,
     START,
     claim,
     count,
@@ -30,8 +28,6 @@ from apformer.tasks.progressions.proof.rows import (  # noqa: F401, for a Case
     text,
     whole_rows,
 )
-
-FILES = (Path(rows.__file__),)
 
 
 def depends(data: dict, cfg: dict) -> str:

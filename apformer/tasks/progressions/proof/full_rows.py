@@ -8,13 +8,11 @@ the norm before the feed-forward layer and the final norm. Rounding is not bound
 bounds.py exceed any margin.
 """
 
-from pathlib import Path
-
 import numpy as np
 
 from apformer.proof import network
-from apformer.tasks.progressions.proof import rows
 from apformer.tasks.progressions.proof.rows import (  # noqa: F401, for a Case
+    FILES,
     START,
     claim,
     count,
@@ -26,7 +24,6 @@ from apformer.tasks.progressions.proof.rows import (  # noqa: F401, for a Case
     whole_rows,
 )
 
-FILES = (Path(rows.__file__),)
 TOKENS = 2**10  # tokens computed at once, so that their states fit the cache of a CPU
 QUERIES = 2**5  # queries whose scores are computed at once: keys after the last of them are left out
 PLACES = 2**12  # more than the tokens of any row

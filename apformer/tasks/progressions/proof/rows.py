@@ -5,10 +5,12 @@ before: such a model is checked on every progression of the generator (full_rows
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+FILES = (Path(__file__),)  # what a module of contexts needs beside it
 SPACE, START = 10, 11  # tokens 0 to 9 are digits; START stands for tokens before or after a row
 SLICE = 2**17  # contexts of a slice, about: memory grows with it
 SPLITS = ("trained lines", "untrained lines")

@@ -19,7 +19,6 @@ number that is nearer to 0 than UNSURE is read both ways.
 """
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,10 +26,8 @@ import numpy as np
 
 from apformer.proof import network
 from apformer.proof.bounds import SLACK, Normed, bound_block, bound_norm, length, scale_of, sum_rounding
-from apformer_lab.proof import strings as strings_file
-from apformer_lab.proof.strings import bias, code, describe, grid, strings, tokens_of  # noqa: F401
+from apformer_lab.proof.strings import FILES, bias, code, describe, grid, strings, tokens_of  # noqa: F401
 
-FILES = [Path(strings_file.__file__)]
 SPACE, START = 10, 11  # tokens: ten digits and the space; START stands for tokens before the row
 DIGITS, CARRIES = range(10), (-1, 0, 1)
 UNSURE = 0.5  # a key with a number nearer to 0 is read both ways

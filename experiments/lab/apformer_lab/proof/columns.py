@@ -21,14 +21,11 @@ Only x_{j-2} distinguishes them: 2 x_{j-2} - y_{j-2} + c_{j-2} passes on 1 only 
 """
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 
-from apformer_lab.proof import strings as strings_file
-from apformer_lab.proof.strings import RULES, bias, describe, grid, strings, tokens_of  # noqa: F401
+from apformer_lab.proof.strings import FILES, RULES, bias, describe, grid, strings, tokens_of  # noqa: F401
 
-FILES = [Path(strings_file.__file__)]
 CHARACTERS = "0123456789abcdef =+*"  # with a heading; else ten digits and the space
 MOST = 2**19  # strings of a slice, about
 

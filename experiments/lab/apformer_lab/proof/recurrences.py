@@ -8,14 +8,12 @@ none has an error, rows of any length are continued correctly.
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 
 from apformer_lab.proof import strings as strings_file
-from apformer_lab.proof.strings import RULES, tokens_of
+from apformer_lab.proof.strings import FILES, RULES, tokens_of  # noqa: F401
 
-FILES = [Path(strings_file.__file__)]
 SPACE, START = 10, 11  # tokens: ten digits and the space; START stands for tokens before the row
 SLICE = 2**17  # contexts of a slice, about
 LARGEST = 9999  # largest number in a rule: its product with a digit fits int32

@@ -1,9 +1,11 @@
 """Tools to list contexts: rules, combinations of choices, and codes of strings of tokens."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
+FILES = (Path(__file__),)  # what a module of contexts needs beside it
 RULES = {  # (a, b, c) of z = a x + b y + c
     "progression": (2, -1, 0),
     "fibonacci": (1, 1, 0),

@@ -16,14 +16,11 @@ and so, by induction from the lowest digit up, after predicted ones.
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 
-from apformer_lab.proof import strings as strings_file
-from apformer_lab.proof.strings import bias, grid, strings, tokens_of  # noqa: F401
+from apformer_lab.proof.strings import FILES, bias, grid, strings, tokens_of  # noqa: F401
 
-FILES = [Path(strings_file.__file__)]
 SPACE, START = 10, 11  # tokens: ten digits and the space; START stands for tokens before the row
 KINDS = ("first digit", "digits between", "last digit")
 
