@@ -32,7 +32,7 @@ def small(name, scale=2.0):
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_cached_rows_are_what_the_uncached_model_draws_of_each_alone(name):
-    """With all that sampling has, one row the same as another, and through a cache that grows."""
+    """With all that sampling has, and one row the same as another."""
     found, prompts = small(name), ["the quick", "a", "the quick"]
     options = {"temperature": [1.5, 0, 1.5], "top_k": 9, "top_p": 0.95, "min_p": 0.01, "repetition_penalty": 1.7}
     texts = found.write(prompts, 20, seed=3, **options)

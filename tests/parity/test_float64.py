@@ -8,8 +8,6 @@ from tests.helpers.small_models import close, draw_params
 
 pytestmark = pytest.mark.parity
 
-B, T = 3, 7
-
 
 @pytest.mark.parametrize("cfg", test_seq2seq.CONFIGS.values(), ids=test_seq2seq.CONFIGS)
 def test_the_company_of_a_row_and_its_padding_change_no_logit_of_an_encoder_decoder(cfg):

@@ -13,7 +13,6 @@ from apformer.layers.position.fire import Scheme
 from tests.helpers.small_models import small
 
 CFG = small(position="fire", position_options=Scheme(bias_width=4, threshold=5.0))
-B, T = 3, 13
 
 
 def by_the_formula(params, t, s, threshold):

@@ -37,11 +37,7 @@ DOMAINS = [(1, -4, 4, 1, 4), (1, 1, 4, 2, 4), (2, -30, 30, 2, 5), (2, 9, 20, 1, 
 
 @pytest.mark.parametrize(
     ("digits", "low", "high", "layers", "window"),
-    [
-        *DOMAINS,
-        pytest.param(3, 1, 500, 2, 6, marks=pytest.mark.long),
-        pytest.param(4, 1, 500, 2, 7, marks=[pytest.mark.long, pytest.mark.skip("an hour, and 20 GB")]),
-    ],
+    [*DOMAINS, pytest.param(3, 1, 500, 2, 6, marks=pytest.mark.long)],
 )
 def test_the_strings_and_their_number_are_those_of_every_progression(digits, low, high, layers, window):
     config = Config(digits=digits, min_difference=low, max_difference=high)
