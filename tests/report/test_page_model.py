@@ -42,7 +42,7 @@ DECODERS = [  # every choice that the page knows, each field with two values or 
     ),
     small(
         position="rotary",
-        d_model=12,
+        d_model=15,
         similarity="cosine",
         activation="gelu_tanh",
         window=3,

@@ -13,15 +13,20 @@ export function sinusoidal(position: number, D: number): Vector {
   });
 }
 
+/** How many numbers of a head of K are turned: an odd last one is not. */
+export const turning = (K: number) => K - (K % 2);
+
 /** Each plane (x_2i, x_2i+1) of each head, turned by the angle of the position. */
 export function rotate(x_HK: Vector, position: number, K: number): Vector {
-  const y_HK = new Float64Array(x_HK.length);
-  for (let i = 0; i < x_HK.length; i += 2) {
-    const angle = position / 10_000 ** ((i % K) / K);
-    const [cos, sin] = [Math.cos(angle), Math.sin(angle)];
-    y_HK[i] = x_HK[i] * cos - x_HK[i + 1] * sin;
-    y_HK[i + 1] = x_HK[i] * sin + x_HK[i + 1] * cos;
-  }
+  const y_HK = x_HK.slice();
+  for (let head = 0; head < x_HK.length; head += K)
+    for (let k = 0; k < turning(K); k += 2) {
+      const i = head + k;
+      const angle = position / 10_000 ** (k / turning(K));
+      const [cos, sin] = [Math.cos(angle), Math.sin(angle)];
+      y_HK[i] = x_HK[i] * cos - x_HK[i + 1] * sin;
+      y_HK[i + 1] = x_HK[i] * sin + x_HK[i + 1] * cos;
+    }
   return y_HK;
 }
 

@@ -4,7 +4,7 @@ import { h, percent } from "../html";
 import { squares, thumbnail } from "../heat";
 import { layerOf, leaf } from "../linear";
 import { FEW, scatter } from "../scatter";
-import { sinusoidal, slope } from "../position";
+import { sinusoidal, slope, turning } from "../position";
 import { sourceWords, tokenName, type Params, type Run } from "../run";
 import { shown } from "../tokenizer";
 import { missing, section } from "./section";
@@ -70,7 +70,7 @@ function positions(run: Run, params: Params | null): HTMLElement {
   if (cfg.position === "rotary")
     return alike(
       "Rotary positions",
-      Array.from({ length: PLACES }, (_, p) => sinusoidal(p, cfg.d_model / cfg.n_heads)),
+      Array.from({ length: PLACES }, (_, p) => sinusoidal(p, turning(cfg.d_model / cfg.n_heads))),
     );
   if (!params) return missing("The page came without the model, so it cannot draw its positions.");
   if (cfg.position === "learned") {
