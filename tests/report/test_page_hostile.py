@@ -47,7 +47,7 @@ def write_hostile(page):
     hostile = spoil(data, cycle(HOSTILE)) | {"name": IMAGE}
     hostile |= dict.fromkeys(("versions", "source", "missing"), SAID)
     hostile["task"]["prompt"]["terms"] = data["task"]["prompt"]["terms"]
-    numbers = {"certified": True, "contexts": 1, "errors": 0, "smallest_margin": 1.0}
+    numbers = {"certified": True, "contexts": 1, "errors": 0, "smallest_margin": None}
     hostile["certificate"] = SAID | numbers | {"claim": " ".join(HOSTILE), "witnesses": [{"witness": IMAGE}]}
     sizes = [math.prod(leaf["shape"]) for leaf in data["leaves"]]
     parts = np.split(weights, np.cumsum(sizes)[:-1])

@@ -46,7 +46,7 @@ function certificate(run: Run): HTMLElement {
     );
   }
   const claim = found.claim[0].toUpperCase() + found.claim.slice(1) + ".";
-  const margin = `smallest margin ${found.smallest_margin.toPrecision(3)} in logits`;
+  const margin = `smallest margin ${found.smallest_margin?.toPrecision(3) ?? "-"} in logits`;
   const rounding =
     found.certified && found.least_ratio
       ? `, at least ${found.least_ratio.toPrecision(3)} times what rounding can change at most`
