@@ -6,8 +6,12 @@ import type { State } from "../state";
 import { differences } from "./differences";
 import { playText } from "./play";
 
-const COLOURS = [["blue"], ["sky", "blue"], ["sky", "blue", "orange"]];
+const COLOURS = ["sky", "blue", "orange", "green"];
 const NUMBER = /^[\d.,]+( %)?$|^–$/;
+
+/** The names of series, each with a colour; one alone is blue. */
+const coloured = (names: string[]) =>
+  names.map((name, i) => ({ name, colour: names.length > 1 ? COLOURS[i % COLOURS.length] : "blue" }));
 
 /** A block as an element; where the page has no model, state is null. */
 export function drawn(block: Block, state: State | null): HTMLElement {
@@ -21,16 +25,14 @@ export function drawn(block: Block, state: State | null): HTMLElement {
 }
 
 function curves({ title, x, y, at, counts, series, share, mean }: LinesBlock): HTMLElement {
-  const names = Object.keys(series);
   return lines({
     title,
     x,
     y,
     share,
-    series: names.map((name, i) => ({
-      name,
-      colour: COLOURS[names.length - 1][i],
-      points: series[name].map((value, k) => ({ x: at[k], low: value, y: value, high: value })),
+    series: coloured(Object.keys(series)).map((one) => ({
+      ...one,
+      points: series[one.name].map((value, k) => ({ x: at[k], low: value, y: value, high: value })),
     })),
     floor: mean === null ? undefined : { name: `mean ${mean.toFixed(4)}`, y: mean },
     format: share ? (value) => percent(value) : undefined,
@@ -39,10 +41,8 @@ function curves({ title, x, y, at, counts, series, share, mean }: LinesBlock): H
 }
 
 function columns({ title, unit, series, groups, points }: BarsBlock): HTMLElement {
-  const colours = COLOURS[series.length - 1];
   const format = (share: number | null) => (share === null ? "–" : String(Number((100 * share).toFixed(1))));
-  const named = series.map((name, i) => ({ name, colour: colours[i] }));
-  return bars(title, unit, groups, named, points ? format : undefined);
+  return bars(title, unit, groups, coloured(series), points ? format : undefined);
 }
 
 function titled({ title, unit, head, rows }: TableBlock, state: State | null): HTMLElement {
