@@ -50,6 +50,7 @@ export function squares(
     viewBox: `0 0 ${left + columnNames.length * cell} ${top + rows.length * cell}`,
     class: "matrix",
     role: "img",
+    tabindex: 0, // so that keys scroll its frame
     "aria-label": label,
   });
   const [width, height] = [left + columnNames.length * cell, top + rows.length * cell];
