@@ -84,9 +84,9 @@ export function translator(state: State): HTMLElement {
       sentence.note.textContent = `It was stopped after ${written.length} tokens, without an end.`;
   }
 
-  /** How many tokens a translation may have, as apformer/translate.py allows. */
+  /** How many tokens a translation may have, as apformer/tasks/translation/search.py allows for sources in steps of 8. */
   function room(source: number[]): number {
-    return Math.min(16 + 2 * source.length, run.task.prompt.longest ?? Infinity, places(cfg));
+    return Math.min(16 + 16 * Math.ceil(source.length / 8), run.task.prompt.longest ?? Infinity, places(cfg));
   }
 
   function choose(text: string) {
