@@ -1,4 +1,4 @@
-// Which split the line of a progression is of: as apformer/data/progressions.py hashes it, 0 training, 1 validation, 2 test.
+// Which split the line of a progression is of: as apformer/tasks/progressions/proof/rows.py hashes it, 0 training, 1 validation, 2 test.
 
 const UNSPLIT_BELOW = 10;
 
