@@ -62,6 +62,12 @@ export function table(head: string[], rows: Child[][], numeric: number[] = [], l
   );
 }
 
+/** A drawing or a table under its title and unit; keys: what its colours mean. */
+export function figure(title: string, unit: string, keys: Child, ...children: Child[]): HTMLElement {
+  const head = h("figcaption", {}, h("strong", {}, title), h("span", { class: "unit" }, unit), keys);
+  return h("figure", {}, head, ...children);
+}
+
 /** Buttons of which one is pressed, at first the first. */
 export function choice(label: string, names: string[], choose: (i: number) => void): HTMLElement {
   const buttons = names.map((name, i) =>

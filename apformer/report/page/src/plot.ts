@@ -1,5 +1,5 @@
 // Charts as drawings: lines with bands over steps, and bars. What the pointer or the arrow keys are at is read out.
-import { h, percent, svg } from "./html";
+import { figure, h, percent, svg } from "./html";
 
 export interface Series {
   name: string;
@@ -112,21 +112,8 @@ export function lines({
   drawing.addEventListener("keydown", (event) => {
     if (event.key === "ArrowLeft" || event.key === "ArrowRight") read(at + (event.key === "ArrowLeft" ? -1 : 1));
   });
-  const keys = series.map((one) => key(one.name, one.colour));
-  if (floor) keys.push(key(floor.name, "floor"));
-  return h(
-    "figure",
-    {},
-    h(
-      "figcaption",
-      {},
-      h("strong", {}, title),
-      h("span", { class: "unit" }, log ? `${y}, logarithmic scale` : y),
-      h("span", { class: "keys" }, ...keys),
-    ),
-    drawing,
-    readout,
-  );
+  const named = floor ? [...series, { name: floor.name, colour: "floor" }] : series;
+  return figure(title, log ? `${y}, logarithmic scale` : y, keys(named), drawing, readout);
 }
 
 /** Bars side by side: each group has a value for every series, or null. */
@@ -173,22 +160,13 @@ export function bars(
       svg("text", { x: left + slot / 2, y: HEIGHT - BOTTOM + 31, class: "tick middle faint" }, group.note),
     );
   });
-  return h(
-    "figure",
-    {},
-    h(
-      "figcaption",
-      {},
-      h("strong", {}, title),
-      h("span", { class: "unit" }, unit),
-      h("span", { class: "keys" }, ...series.map((one) => key(one.name, one.colour))),
-    ),
-    drawing,
-  );
+  return figure(title, unit, keys(series), drawing);
 }
 
-function key(name: string, colour: string): HTMLElement {
-  return h("span", { class: "key" }, h("span", { class: `swatch ${colour}` }), name);
+function keys(series: { name: string; colour: string }[]): HTMLElement {
+  const key = ({ name, colour }: { name: string; colour: string }) =>
+    h("span", { class: "key" }, h("span", { class: `swatch ${colour}` }), name);
+  return h("span", { class: "keys" }, ...series.map(key));
 }
 
 function extent(values: number[]): [number, number] {

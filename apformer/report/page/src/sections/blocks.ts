@@ -1,5 +1,5 @@
 // Charts, tables and cells as Python tells them, see apformer/report/sections.py.
-import { h, percent, table } from "../html";
+import { figure, h, percent, table } from "../html";
 import { bars, lines } from "../plot";
 import type { BarsBlock, Block, Cell, DifferencesBlock, LinesBlock, TableBlock } from "../run";
 import type { State } from "../state";
@@ -46,12 +46,7 @@ function columns({ title, unit, series, groups, points }: BarsBlock): HTMLElemen
 }
 
 function titled({ title, unit, head, rows }: TableBlock, state: State | null): HTMLElement {
-  return h(
-    "figure",
-    {},
-    h("figcaption", {}, h("strong", {}, title), h("span", { class: "unit" }, unit)),
-    cells(title, head, rows, state),
-  );
+  return figure(title, unit, null, cells(title, head, rows, state));
 }
 
 /** A table of cells. */

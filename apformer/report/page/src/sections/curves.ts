@@ -1,5 +1,5 @@
 // How the run was trained: loss against the Bayes floor, exact match and learning rate; of a population, bands.
-import { count, h, percent, table } from "../html";
+import { count, figure, h, percent, table } from "../html";
 import { lines, type Series } from "../plot";
 import { tokenName, type Run } from "../run";
 import { missing, section } from "./section";
@@ -105,12 +105,8 @@ function checkpoints(records: Record<string, any>[], run: Run): HTMLElement | nu
     ...(exact ? [percent(point(0, record.validation_exact).y)] : []),
     `${Math.round(record.seconds).toLocaleString("en")} s`,
   ]);
-  return h(
-    "figure",
-    {},
-    h("figcaption", {}, h("strong", {}, "Checkpoints"), h("span", { class: "unit" }, "on validation rows")),
-    table(["step", "loss", ...(exact ? [`${run.task.judges} right`] : []), "time"], rows, [1, 2, 3], "Checkpoints"),
-  );
+  const head = ["step", "loss", ...(exact ? [`${run.task.judges} right`] : []), "time"];
+  return figure("Checkpoints", "on validation rows", null, table(head, rows, [1, 2, 3], "Checkpoints"));
 }
 
 type Measured = number | null | (number | null)[];

@@ -1,5 +1,5 @@
 // Shares by first term and difference; a cell that is chosen shows rows of it, and what the model says to them.
-import { count, h, unseen } from "../html";
+import { count, figure, h, unseen } from "../html";
 import type { DifferencesBlock } from "../run";
 import type { State } from "../state";
 import { examplesOf } from "./cell";
@@ -48,10 +48,10 @@ export function differences(block: DifferencesBlock, state: State | null): HTMLE
     );
   });
   const title = "By first term and difference";
-  return h(
-    "figure",
-    { class: "wide" },
-    h("figcaption", {}, h("strong", {}, title), h("span", { class: "unit" }, "terms right, free-running, %")),
+  const drawing = figure(
+    title,
+    "terms right, free-running, %",
+    null,
     h(
       "div",
       { class: "scroll", tabindex: 0, role: "region", "aria-label": `Exact match ${title.toLowerCase()}` },
@@ -74,6 +74,8 @@ export function differences(block: DifferencesBlock, state: State | null): HTMLE
     ),
     shown,
   );
+  drawing.className = "wide";
+  return drawing;
 }
 
 const short = (share: number) => (share === 1 ? "100" : Math.min(99.9, 100 * share).toFixed(1));

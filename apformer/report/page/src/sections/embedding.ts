@@ -1,6 +1,6 @@
 // Embeddings in the plane in which they vary most, and positions against each other.
 import { architecture } from "../architecture";
-import { h, percent } from "../html";
+import { figure, h, percent } from "../html";
 import { squares, thumbnail } from "../heat";
 import { layerOf, leaf } from "../linear";
 import { FEW, scatter } from "../scatter";
@@ -31,19 +31,10 @@ function plane(run: Run): HTMLElement {
   const { points, shares } = run.embedding;
   const { digits } = run.task;
   const words = digits ? " The line joins 0 to 9." : "";
-  return h(
-    "figure",
-    {},
-    h(
-      "figcaption",
-      {},
-      h("strong", {}, "Embeddings"),
-      h(
-        "span",
-        { class: "unit" },
-        `the two directions of most variance: ${percent(shares[0], 0)} and ${percent(shares[1], 0)} of it`,
-      ),
-    ),
+  return figure(
+    "Embeddings",
+    `the two directions of most variance: ${percent(shares[0], 0)} and ${percent(shares[1], 0)} of it`,
+    null,
     scatter(
       `Embeddings of ${points.length} tokens in two dimensions`,
       points,
@@ -114,17 +105,7 @@ function alike(title: string, vectors: ArrayLike<number>[]): HTMLElement {
   picture.classList.add("large");
   picture.setAttribute("role", "img");
   picture.setAttribute("aria-label", `${title}: how alike positions 1 to ${vectors.length} are`);
-  return h(
-    "figure",
-    {},
-    h(
-      "figcaption",
-      {},
-      h("strong", {}, title),
-      h("span", { class: "unit" }, `cosine between positions 1 to ${vectors.length}`),
-    ),
-    picture,
-  );
+  return figure(title, `cosine between positions 1 to ${vectors.length}`, null, picture);
 }
 
 /** A bias for each head and offset. */
@@ -141,19 +122,6 @@ function biases(title: string, rows: ArrayLike<number>[], heads: number, columns
     (x) => Math.max(-1, x / largest),
     (r, c) => `head ${names[r]}, offset ${columns[c]}: ${rows[r][c].toFixed(2)}`,
   );
-  return h(
-    "figure",
-    {},
-    h(
-      "figcaption",
-      {},
-      h("strong", {}, title),
-      h(
-        "span",
-        { class: "unit" },
-        `${rows.length > heads ? "rows: layer.head" : "rows: heads"}; strongest ${largest.toFixed(1)}`,
-      ),
-    ),
-    h("div", { class: "matrix-frame" }, picture),
-  );
+  const unit = `${rows.length > heads ? "rows: layer.head" : "rows: heads"}; strongest ${largest.toFixed(1)}`;
+  return figure(title, unit, null, h("div", { class: "matrix-frame" }, picture));
 }

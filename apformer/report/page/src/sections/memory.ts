@@ -1,5 +1,5 @@
 // What a recurrent network has instead of attention: a state of D numbers, changed by every character.
-import { count, h } from "../html";
+import { count, figure, h } from "../html";
 import { thumbnail } from "../heat";
 import type { State } from "../state";
 import { shown } from "../tokenizer";
@@ -29,18 +29,8 @@ export function memory(state: State): HTMLElement {
         "aria-label",
         `The state of layer ${l + 1} after each of ${count(tokens.length, "character")}`,
       );
-      return h(
-        "figure",
-        {},
-        h(
-          "figcaption",
-          {},
-          h("strong", {}, `Layer ${l + 1}`),
-          h("span", { class: "unit" }, `${count(D, "number")}, one below the other; blue above 0, orange below`),
-        ),
-        labels.cloneNode(true),
-        picture,
-      );
+      const unit = `${count(D, "number")}, one below the other; blue above 0, orange below`;
+      return figure(`Layer ${l + 1}`, unit, null, labels.cloneNode(true), picture);
     });
     frame.replaceChildren(...layers);
   }
