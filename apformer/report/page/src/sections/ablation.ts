@@ -7,6 +7,7 @@ import { sourceWords, tokenName, type Loss, type Part, type Run } from "../run";
 import type { State } from "../state";
 import { shown } from "../tokenizer";
 import { before, listed } from "./expected";
+import { switchOn } from "./notice";
 import { partName, partRows, shortName } from "./parts";
 import { missing, section } from "./section";
 
@@ -178,15 +179,7 @@ export function ablation(state: State): HTMLElement {
     h("div", { class: "parts" }, ...rowsOfParts),
     h("p", { class: "note" }, `Or hide a ${what}, so that no other may read it:`),
     letters,
-    h(
-      "div",
-      { class: "controls" },
-      h(
-        "button",
-        { type: "button", onclick: () => state.update({ off: [], hidden: new Set() }) },
-        "Switch everything on",
-      ),
-    ),
+    h("div", { class: "controls" }, switchOn(state)),
     written,
     h("div", { class: "columns" }, now, live),
     h(

@@ -3,18 +3,12 @@ import { count, h } from "../html";
 import { tokenName } from "../run";
 import type { State } from "../state";
 
+export const switchOn = (state: State) =>
+  h("button", { type: "button", onclick: () => state.update({ off: [], hidden: new Set() }) }, "Switch everything on");
+
 export function offNotice(state: State): HTMLElement {
   const words = h("span");
-  const notice = h(
-    "p",
-    { class: "off", role: "status", hidden: true },
-    words,
-    h(
-      "button",
-      { type: "button", onclick: () => state.update({ off: [], hidden: new Set() }) },
-      "Switch everything on",
-    ),
-  );
+  const notice = h("p", { class: "off", role: "status", hidden: true }, words, switchOn(state));
   state.drawn(() => {
     notice.hidden = !state.changed;
     const parts = [
