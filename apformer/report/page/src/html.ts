@@ -120,6 +120,8 @@ export function bar(share: number): HTMLElement {
 
 export const count = (n: number, thing: string, things = `${thing}s`) =>
   `${n.toLocaleString("en")} ${n === 1 ? thing : things}`;
+/** The words with a capital letter. */
+export const capital = (words: string) => words[0].toUpperCase() + words.slice(1);
 /** A share in percent, where 100 means all and 0 none. */
 export function percent(share: number | null | undefined, digits = 2): string {
   if (share == null) return "–";

@@ -1,6 +1,6 @@
 // What run this is: its certificate or the plain word that it has none, its numbers, and in full its settings and hashes.
 import { about } from "../architecture";
-import { count, h, prose, table } from "../html";
+import { capital, count, h, prose, table } from "../html";
 import type { Run } from "../run";
 
 const NATS =
@@ -45,7 +45,7 @@ function certificate(run: Run): HTMLElement {
       h("span", {}, ...prose(why)),
     );
   }
-  const claim = found.claim[0].toUpperCase() + found.claim.slice(1) + ".";
+  const claim = `${capital(found.claim)}.`;
   const margin = `smallest margin ${found.smallest_margin?.toPrecision(3) ?? "-"} in logits`;
   const rounding =
     found.certified && found.least_ratio

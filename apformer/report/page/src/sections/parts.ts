@@ -1,20 +1,20 @@
 // What the parts of a model are called that can be switched off, and in which rows their buttons stand.
 import { sided } from "../ablate";
-import { h } from "../html";
+import { capital, h } from "../html";
 import type { Part, Run } from "../run";
 
-const SIDES: Record<string, string> = { "encoder.": "Encoder", "decoder.": "Decoder", "": "" };
+const IN_LAYERS = new Set(["head", "cross_head", "feedforward"]);
 
-/** Encoder, layer 1, head 2. */
-export function partName([named = "", a = 0, b = 0]: Part): string {
+/** Such as encoder, layer 1, head 2. */
+export function partName(part: Part): string {
+  const [named = "", a = 0] = part;
   const [side, kind] = sided(named);
-  const within = `${SIDES[side]}${side && ", "}`.toLowerCase();
-  if (kind === "head") return `${within}layer ${a + 1}, head ${b + 1}`;
-  if (kind === "cross_head") return `${within}layer ${a + 1}, across ${b + 1}`;
-  if (kind === "feedforward") return `${within}layer ${a + 1}, feed-forward`;
-  if (kind === "offset") return a ? `reading ${a} back` : "reading itself";
-  return `${within}position ${a + 1}`;
+  if (kind === "offset") return `reading ${shortName(part)}${a ? " back" : ""}`;
+  return within(side) + (IN_LAYERS.has(kind) ? `layer ${a + 1}, ` : "position ") + shortName(part);
 }
+
+/** Of "encoder." the words "encoder, ". */
+const within = (side: string) => side.replace(".", ", ");
 
 /** The same, where the row says the rest. */
 export function shortName([named = "", a = 0, b = 0]: Part): string {
@@ -35,15 +35,14 @@ export function partRows(run: Run, parts: Part[], buttons: HTMLElement[]): HTMLE
     const found = buttons.filter((_, i) => chosen(...sided(parts[i][0]!), parts[i][1]!));
     if (found.length) rows.push(h("div", { class: "parts-row" }, h("span", { class: "layer-name" }, label), ...found));
   };
-  const titled = (side: string, words: string) =>
-    side ? `${SIDES[side]}, ${words}` : words[0].toUpperCase() + words.slice(1);
   for (const [side, count] of Object.entries(layers))
     for (let l = 0; l < (count ?? 0); l++)
-      row(titled(side, `layer ${l + 1}`), (of, kind, index) => of === side && IN_LAYERS.has(kind) && index === l);
+      row(
+        capital(`${within(side)}layer ${l + 1}`),
+        (of, kind, index) => of === side && IN_LAYERS.has(kind) && index === l,
+      );
   row("Tokens back", (_, kind) => kind === "offset");
   for (const side of Object.keys(layers))
-    row(titled(side, "positions"), (of, kind) => of === side && kind === "position");
+    row(capital(`${within(side)}positions`), (of, kind) => of === side && kind === "position");
   return rows;
 }
-
-const IN_LAYERS = new Set(["head", "cross_head", "feedforward"]);

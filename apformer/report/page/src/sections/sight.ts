@@ -1,4 +1,5 @@
 // What there is to see of attention: the heads of a decoder; or those of an encoder, of its decoder, and across.
+import { capital } from "../html";
 import type { Vector } from "../linear";
 import { sourceWords } from "../run";
 import type { State } from "../state";
@@ -82,7 +83,7 @@ export function sights(state: State): Sight[] {
 /** What a head is called. */
 export function headName(sight: Sight, layer: number, head: number): string {
   const name = `layer ${layer + 1}, head ${head + 1}`;
-  return sight.title ? `${sight.title}, ${name}` : `L${name.slice(1)}`;
+  return sight.title ? `${sight.title}, ${name}` : capital(name);
 }
 
 /** What a head mostly does with a text: the offset, or across the token, that has most of its weight. */
