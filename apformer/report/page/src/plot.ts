@@ -15,7 +15,6 @@ export interface Lines {
   log?: boolean;
   share?: boolean;
   floor?: { name: string; y: number };
-  format?: (y: number) => string;
   /** Of how many terms the value at each x is the share. */
   counts?: Map<number, number>;
 }
@@ -23,17 +22,8 @@ export interface Lines {
 const [WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [520, 250, 58, 14, 12, 38];
 
 /** Curves with the band between their least and greatest. */
-export function lines({
-  title,
-  x,
-  y,
-  series,
-  log = false,
-  share: isShare = false,
-  floor,
-  format = (v) => v.toPrecision(4),
-  counts,
-}: Lines): HTMLElement {
+export function lines({ title, x, y, series, log = false, share: isShare = false, floor, counts }: Lines): HTMLElement {
+  const format = (v: number) => (isShare ? percent(v) : v.toPrecision(4));
   const all = series.flatMap((one) => one.points);
   const ys = [...all.flatMap((p) => [p.low, p.high]), ...(floor ? [floor.y] : [])].filter((v) => !log || v > 0);
   const [xLow, xHigh] = extent(all.map((p) => p.x));

@@ -1,5 +1,5 @@
 // Charts, tables and cells as Python tells them, see apformer/report/sections.py.
-import { figure, h, percent, table } from "../html";
+import { figure, h, table } from "../html";
 import { bars, lines } from "../plot";
 import type { BarsBlock, Block, Cell, DifferencesBlock, LinesBlock, TableBlock } from "../run";
 import type { State } from "../state";
@@ -35,7 +35,6 @@ function curves({ title, x, y, at, counts, series, share, mean }: LinesBlock): H
       points: series[one.name].map((value, k) => ({ x: at[k], low: value, y: value, high: value })),
     })),
     floor: mean === null ? undefined : { name: `mean ${mean.toFixed(4)}`, y: mean },
-    format: share ? (value) => percent(value) : undefined,
     counts: counts ? new Map(at.map((place, k) => [place, counts[k]])) : undefined,
   });
 }

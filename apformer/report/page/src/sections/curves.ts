@@ -64,7 +64,6 @@ export function curves(run: Run): HTMLElement {
             ["exact", "training", "blue"],
             ["validation_exact", "validation", "orange", true],
           ]),
-          format: (y) => `${(100 * y).toFixed(2)} %`,
         })
       : null,
     records.some((record) => record.learning_rate != null)
