@@ -26,8 +26,8 @@ const [page, prompts] = [process.argv[1], process.argv[2]].map((file) => require
 const scripts = [...page.matchAll(/<script>([\\s\\S]*?)<\\/script>/g)];
 require("vm").runInThisContext(scripts[scripts.length - 1][1]);
 const block = (id) => page.match(new RegExp(`<script id="${id}"[^>]*>([\\\\s\\\\S]*?)</script>`))[1];
-const { apply, readParams, readRun } = globalThis.apformer;
-const run = readRun(block("run"));
+const { apply, readParams } = globalThis.apformer;
+const run = JSON.parse(block("run"));
 const params = readParams(run, block("weights"));
 const start = performance.now();
 const logits = (tokens) => apply(params, tokens, run).logits_TV.map((z_V) => [...z_V]);

@@ -4,7 +4,7 @@ import { apply, architecture } from "./architecture";
 import { search } from "./beam";
 import * as bytePairs from "./bytePairs";
 import { h } from "./html";
-import { readParams, readRun, type Run } from "./run";
+import { readParams, type Run } from "./run";
 import { ablation, worths } from "./sections/ablation";
 import { attention } from "./sections/attention";
 import { curves } from "./sections/curves";
@@ -42,7 +42,7 @@ function sections(run: Run): (HTMLElement | null)[] {
 }
 
 function draw() {
-  const run = readRun(document.querySelector("#run")!.textContent!);
+  const run: Run = JSON.parse(document.querySelector("#run")!.textContent!);
   document.title = `${run.name} · apformer`;
   const main = h("main", { id: "main" }, ...sections(run));
   const links = [...main.querySelectorAll("section")].map((part) =>
@@ -61,6 +61,6 @@ function draw() {
 
 // For tests, which run the model without a page.
 Object.assign(globalThis, {
-  apformer: { ablate, apply, bytePairs, continuation, encode, measure, readParams, readRun, search, splitOf },
+  apformer: { ablate, apply, bytePairs, continuation, encode, measure, readParams, search, splitOf },
 });
 if (typeof document !== "undefined") draw();

@@ -105,7 +105,7 @@ export interface Listing {
   none: string;
 }
 
-export interface Run {
+export interface Run extends Omit<Words, "end"> {
   name: string;
   architecture: string;
   model: Config;
@@ -116,9 +116,6 @@ export interface Run {
   parameters_sha256: string;
   step: number;
   member: number;
-  vocabulary: string[];
-  /** Of byte pairs, how a text is cut into them; null where this page does not know. */
-  byte_pairs?: BytePairs | null;
   /** What sources are written in, where translations are written in something else. */
   source_words?: Words;
   task: Task;
@@ -147,11 +144,6 @@ export const tokenName = (run: Run) => (run.byte_pairs === undefined ? "characte
 /** Why there is no result of some name. */
 export const unevaluated = (run: Run, name: string) =>
   run.missing[name] ?? run.missing.evaluation ?? "This run has not been evaluated: `apformer evaluate` does that.";
-
-/** The run of this page. */
-export function readRun(text: string): Run {
-  return JSON.parse(text);
-}
 
 /** The parameters, each a view of one block of numbers; none if the page came without the model. */
 export function readParams(run: Run, base64: string): Params | null {
