@@ -6,14 +6,14 @@ import { runInThisContext } from "node:vm";
 const page = readFileSync(process.argv[2], "utf8");
 const scripts = [...page.matchAll(/<script>([\s\S]*?)<\/script>/g)];
 runInThisContext(scripts[scripts.length - 1][1]);
-const { ablate, apply, bytePairs, continuation, encode, measure, readParams, search, splitOf } = globalThis.apformer;
+const { apply, bytePairs, continuation, encode, readParams, search, splitOf } = globalThis.apformer;
 
 /** The same with lists in place of typed arrays, which JSON would write as objects. */
 const lists = (found) => JSON.parse(JSON.stringify(found, (_, x) => (ArrayBuffer.isView(x) ? [...x] : x)));
 
 const ANSWERS = {
-  logits: ({ rows, model, part, sources }, params) =>
-    rows.map((tokens, i) => lists(apply(ablate(params, part), tokens, model, undefined, sources?.[i]).logits_TV)),
+  logits: ({ rows, model, sources }, params) =>
+    rows.map((tokens, i) => lists(apply(params, tokens, model, undefined, sources?.[i]).logits_TV)),
   captured: ({ rows, model }, params) =>
     rows.map((tokens) => {
       const { residual_TLD, attention_TLHS } = apply(params, tokens, model);
@@ -22,14 +22,8 @@ const ANSWERS = {
         attention: attention_TLHS?.map((L) => L.map((H) => H.map((w) => [...w]))),
       };
     }),
-  read: ({ rows, model, sources }, params) =>
-    rows.map((tokens, i) => {
-      const { residual_TLD, attention_TLHS, cross_TLHS, source } = apply(params, tokens, model, undefined, sources[i]);
-      return lists({ residual_TLD, attention_TLHS, cross_TLHS, source });
-    }),
   tokens: ({ texts, pairs }) => texts.map((text) => bytePairs.encode(text, pairs)),
   texts: ({ rows, pairs }) => rows.map((tokens) => bytePairs.decode(tokens, pairs)),
-  measure: ({ parts, probe, model }, params) => parts.map((part) => measure(ablate(params, part), probe, model)),
   hidden: ({ rows, model, place }, params) =>
     rows.map((tokens) => apply(params, tokens, model, new Set([place])).logits_TV.map((z) => [...z])),
   terms: ({ texts, run, count }) =>

@@ -76,7 +76,7 @@ def ask(*cases):
 
 def case(what, params, cfg, **asked):
     told = {"architecture": MODULES[type(cfg)].__name__.rpartition(".")[2], "model": asdict(cfg)}
-    return {"ask": what, "model": told, "part": [], **weights_of(params), **asked}
+    return {"ask": what, "model": told, **weights_of(params), **asked}
 
 
 def test_logits_of_every_kind_of_model(random_params):

@@ -43,16 +43,10 @@ function indices(i: number, shape: number[]): number[] {
   return found;
 }
 
-/** The mean nats of the rows' characters, and the share of their predictable terms that are right in every character. */
-export function measure(params: Params, probe: Probe, run: Model, hidden?: Set<number>): Loss {
-  const rows = measuring(params, probe, run, hidden);
-  for (;;) {
-    const { done, value } = rows.next();
-    if (done) return value;
-  }
-}
-
-/** The same row by row, so that who asks may do other things between two. */
+/**
+ * The mean nats of the rows' characters, and the share of their predictable terms that are right in every character: row
+ * by row, so that who asks may do other things between two.
+ */
 export function* measuring(
   params: Params,
   probe: Probe,

@@ -1,5 +1,4 @@
 // The page: reads the run that Python put into it, and draws its sections; each stands by itself.
-import { ablate, measure } from "./ablate";
 import { apply, architecture } from "./architecture";
 import { search } from "./beam";
 import * as bytePairs from "./bytePairs";
@@ -61,6 +60,6 @@ function draw() {
 
 // For tests, which run the model without a page.
 Object.assign(globalThis, {
-  apformer: { ablate, apply, bytePairs, continuation, encode, measure, readParams, search, splitOf },
+  apformer: { apply, bytePairs, continuation, encode, readParams, search, splitOf },
 });
 if (typeof document !== "undefined") draw();
