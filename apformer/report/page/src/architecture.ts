@@ -17,8 +17,6 @@ interface Architecture {
   readOut(params: Params, x_D: Vector, cfg: Config): Vector;
   /** The model in words. */
   about(cfg: Config): string;
-  /** Layers between the text that is written and what is said next. */
-  layers(cfg: Config): number;
   /** Whether it has heads that read other tokens. */
   attends: boolean;
 }
@@ -27,21 +25,18 @@ const ARCHITECTURES: Record<string, Architecture> = {
   model: {
     ...model,
     attends: true,
-    layers: (cfg) => cfg.n_layers,
     about: (cfg) =>
       `A transformer of ${count(cfg.n_layers, "layer")} with ${count(cfg.n_heads, "head")}${cfg.n_layers > 1 ? " each" : ""}`,
   },
   recurrent: {
     ...recurrent,
     attends: false,
-    layers: (cfg) => cfg.n_layers,
     about: (cfg) =>
       `${cfg.cell === "gru" ? "A GRU" : `An ${cfg.cell.toUpperCase()}`} of ${count(cfg.n_layers, "layer")}`,
   },
   seq2seq: {
     ...seq2seq,
     attends: true,
-    layers: (cfg) => cfg.n_decoder_layers,
     about: (cfg) =>
       `A transformer with an encoder of ${count(cfg.n_encoder_layers, "layer")}, a decoder of ` +
       `${cfg.n_decoder_layers}, and ${count(cfg.n_heads, "head")} in each attention,`,

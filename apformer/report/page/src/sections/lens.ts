@@ -11,7 +11,6 @@ const MOST = 64; // characters that are shown
 
 export function lens(state: State): HTMLElement {
   const { run, cfg } = state;
-  const layers = architecture(run).layers(cfg);
   const frame = h("div", {
     class: "scroll",
     tabindex: 0,
@@ -31,7 +30,7 @@ export function lens(state: State): HTMLElement {
   function compute() {
     const T = Math.min(state.steps, MOST);
     const { readOut } = architecture(run);
-    const names = ["embedding", ...Array.from({ length: layers }, (_, l) => `layer ${l + 1}`)];
+    const names = state.output.residual_TLD[0].map((_, l) => (l ? `layer ${l}` : "embedding"));
     columns = Array.from({ length: T }, (_, t) => [
       h("th", { scope: "col" }, state.name(t)),
       ...names.map((name, l) => said(name, softmax(readOut(state.current, state.output.residual_TLD[t][l], cfg)), t)),
