@@ -5,11 +5,8 @@ import { feedForward, layerNorm, joined, norms } from "./norm";
 import { sinusoidal } from "./position";
 import type { Config, Params } from "./run";
 
-/** What has been read: the tokens, and of each layer the keys and values. */
-export interface Cache {
-  tokens: number[];
-  layers: Memory[];
-}
+/** What has been read: of each layer the keys and values. */
+export type Cache = Memory[];
 
 /** Of each new token: its logits, the stream before, between and after the layers, and what every head has read. */
 export interface Output {
@@ -33,7 +30,7 @@ export interface Inside {
 }
 
 export function initCache(cfg: Config): Cache {
-  return { tokens: [], layers: Array.from({ length: cfg.n_layers }, () => ({ key: [], value: [] })) };
+  return Array.from({ length: cfg.n_layers }, () => ({ key: [], value: [] }));
 }
 
 /** Logits of new tokens after those in the cache, to which they are added. hidden: tokens that no other may read. */
@@ -46,12 +43,12 @@ export function extend(
 ): Output {
   const output = { logits_TV: [], residual_TLD: [], attention_TLHS: [], scores_TLHS: [] } as Written;
   for (const token of tokens_T) {
-    const t = cache.tokens.push(token) - 1;
+    const t = cache[0].key.length;
     let x_D = embed(params, token, t, cfg);
     const residual_LD = [x_D];
     const weights_LHS: Vector[][] = [];
     const scores_LHS: Vector[][] = [];
-    cache.layers.forEach((memory, layer) => {
+    cache.forEach((memory, layer) => {
       const [before, after] = norms(params, "attention", layer, cfg);
       const read = attend(before(x_D), t, memory, params, layer, cfg, hidden);
       x_D = feedForward(after(joined(x_D, read.y_D, cfg)), params, layer, cfg);

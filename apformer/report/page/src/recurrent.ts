@@ -7,27 +7,22 @@ interface State {
   hidden: Vector;
   cell: Vector;
 }
-export interface Cache {
-  tokens: number[];
-  layers: State[];
-}
 
-export function initCache(cfg: Config): Cache {
+export function initCache(cfg: Config): State[] {
   const zeros = () => new Float64Array(cfg.d_model);
-  return { tokens: [], layers: Array.from({ length: cfg.n_layers }, () => ({ hidden: zeros(), cell: zeros() })) };
+  return Array.from({ length: cfg.n_layers }, () => ({ hidden: zeros(), cell: zeros() }));
 }
 
-/** Logits of new tokens after those in the cache, whose state they change. */
-export function extend(params: Params, tokens_T: number[], cache: Cache, cfg: Config): Output {
+/** Logits of new tokens after those that the states of the layers have read, which they change. */
+export function extend(params: Params, tokens_T: number[], state_L: State[], cfg: Config): Output {
   const output: Output = { logits_TV: [], residual_TLD: [] };
   const D = cfg.d_model;
   for (const token of tokens_T) {
-    cache.tokens.push(token);
     const row_D = leaf(params, "embedding.table")!.subarray(token * D, (token + 1) * D);
     const residual_LD: Vector[] = [Float64Array.from(row_D, (x) => Math.sqrt(D) * x)];
-    cache.layers.forEach((state, layer) => {
-      cache.layers[layer] = CELLS[cfg.cell](params, layer, state, residual_LD[layer]);
-      residual_LD.push(cache.layers[layer].hidden);
+    state_L.forEach((state, layer) => {
+      state_L[layer] = CELLS[cfg.cell](params, layer, state, residual_LD[layer]);
+      residual_LD.push(state_L[layer].hidden);
     });
     output.logits_TV.push(readOut(params, residual_LD[cfg.n_layers]));
     output.residual_TLD.push(residual_LD);

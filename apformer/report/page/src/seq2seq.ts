@@ -5,9 +5,8 @@ import * as model from "./model";
 import { feedForward, layerNorm, norms } from "./norm";
 import type { Config, Params } from "./run";
 
-/** What has been written, and of each layer the keys and values of it and of the source. */
+/** Of each layer the keys and values of what has been written and of the source, and how the source was read. */
 export interface Cache {
-  tokens: number[];
   layers: { own: Memory; source: Memory }[];
   inside: model.Inside;
 }
@@ -21,13 +20,13 @@ export function initCache(cfg: Config, params: Params, source_S: number[] = [], 
     y_SD.forEach((y_D, s) => remember(y_D, source, partOf(decoder, "cross_attention", layer), turned(s, cfg)));
     return { own: { key: [], value: [] }, source };
   });
-  return { tokens: [], layers, inside };
+  return { layers, inside };
 }
 
 /** A cache of its own that holds the same, so that another text can go on from it. */
-export function fork({ tokens, layers, inside }: Cache): Cache {
+export function fork({ layers, inside }: Cache): Cache {
   const copy = layers.map(({ own, source }) => ({ own: { key: [...own.key], value: [...own.value] }, source }));
-  return { tokens: [...tokens], layers: copy, inside };
+  return { layers: copy, inside };
 }
 
 /** Logits of new target tokens after those in the cache. hidden: source tokens that no other may read. */
@@ -49,7 +48,7 @@ export function extend(
     source: cache.inside,
   };
   for (const token of tokens_T) {
-    const t = cache.tokens.push(token) - 1;
+    const t = cache.layers[0].own.key.length;
     let x_D = model.embed(decoder, token, t, cfg);
     const residual_LD = [x_D];
     const own: Read[] = [];
