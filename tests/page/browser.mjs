@@ -44,15 +44,15 @@ const stepsOf = (page, file) => {
       const said = {};
       for (const words of ["", "00x 010", "07 010", "007 01", "00007"]) {
         await type(words);
-        said[words] = await text("#fault");
+        said[words] = await text("#prompt-fault");
       }
       await type("0".repeat(99));
-      said.long = await text("#fault");
+      said.long = await text("#prompt-fault");
       await type("040 050 070");
       await page.locator("#player .primary").click();
       const uneven = await text("#player .verdict");
       await type("040 050");
-      return { uneven, said, afterwards: await text("#fault"), tokens: await texts("#player .token .letter") };
+      return { uneven, said, afterwards: await text("#prompt-fault"), tokens: await texts("#player .token .letter") };
     },
     async play() {
       await type("040 050");
@@ -71,7 +71,7 @@ const stepsOf = (page, file) => {
     async write() {
       await type("the ");
       await page.locator("#player .primary").click();
-      return { written: (await texts("#player .token.written")).length, fault: await text("#fault") };
+      return { written: (await texts("#player .token.written")).length, fault: await text("#prompt-fault") };
     },
     async sample() {
       await page.getByRole("button", { name: "sampled" }).click();
@@ -130,7 +130,7 @@ const stepsOf = (page, file) => {
     async wrong() {
       const groups = await texts("#errors summary");
       await page.locator("#errors .link").first().click();
-      return { groups, prompt: await page.locator("#prompt").inputValue(), fault: await text("#fault") };
+      return { groups, prompt: await page.locator("#prompt").inputValue(), fault: await text("#prompt-fault") };
     },
     async keyboard() {
       await page.locator("#prompt").focus();

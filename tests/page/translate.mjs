@@ -4,15 +4,15 @@ export const translatorSteps = (page, { text, texts, frame, type }) => ({
     const said = {};
     for (const [name, words] of Object.entries({ empty: " ", long: "7 ".repeat(200), new: "zürich 🙂 705" })) {
       await type(words);
-      said[name] = await text("#fault");
+      said[name] = await text("#prompt-fault");
     }
     await page.locator("#prompt").evaluate((field) => {
       field.value = "7\ud800";
       field.dispatchEvent(new Event("input"));
     });
-    said.half = await text("#fault");
+    said.half = await text("#prompt-fault");
     await type("705");
-    return { said, afterwards: await text("#fault"), source: await texts("#player .source .letter") };
+    return { said, afterwards: await text("#prompt-fault"), source: await texts("#player .source .letter") };
   },
   async translate() {
     await page.locator("#player .chip").first().click();
@@ -26,7 +26,7 @@ export const translatorSteps = (page, { text, texts, frame, type }) => ({
       source: await texts("#player .source .letter"),
       read: read.reduce((a, b) => a + b, 0),
       verdict: await text("#player .verdict"),
-      note: await text("#note"),
+      note: await text("#prompt-note"),
       bars: (await texts("#player .expected .number")).length,
     };
   },

@@ -10,25 +10,24 @@ export interface Entry {
   tokens(): number[] | null;
 }
 
-/** names: of the field, of its fault and of its note. lines: of the field, 0 for one of digits. */
+/** id: of the field, with which those of its fault and its note begin. lines: of the field, 0 for one of digits. */
 export function entry(
-  names: [field: string, fault: string, note: string],
+  id: string,
   lines: number,
   value: string,
   encode: (text: string) => Reading,
   typed: () => void,
   go: () => void,
 ): Entry {
-  const [id, faultId, noteId] = names;
-  const fault = h("p", { id: faultId, class: "fault", role: "alert" });
-  const note = h("p", { id: noteId, class: "note" });
+  const fault = h("p", { id: `${id}-fault`, class: "fault", role: "alert" });
+  const note = h("p", { id: `${id}-note`, class: "note" });
   const onkeydown = (event: Event) => {
     const { key, shiftKey } = event as KeyboardEvent;
     if (key !== "Enter" || shiftKey) return;
     event.preventDefault();
     go();
   };
-  const plain = { id, spellcheck: "false", autocomplete: "off", "aria-describedby": `${faultId} ${noteId}` };
+  const plain = { id, spellcheck: "false", autocomplete: "off", "aria-describedby": `${fault.id} ${note.id}` };
   const props = { ...plain, oninput: typed, onkeydown };
   const field = lines ? h("textarea", { ...props, rows: lines }) : h("input", { ...props, inputmode: "numeric" });
   field.value = value;

@@ -26,13 +26,12 @@ export function player(state: State): HTMLElement {
   const isText = !run.task.prompt.terms;
   const play = start(isText ? 60 : 3);
   const first = run.examples?.[0] ?? (isText ? run.vocabulary[0] : "");
-  const names: [string, string, string] = ["prompt", "fault", "note"];
   const {
     field,
     fault,
     note,
     tokens: cut,
-  } = entry(names, isText ? 2 : 0, first, (text) => encode(text, run), read, go);
+  } = entry("prompt", isText ? 2 : 0, first, (text) => encode(text, run), read, go);
   const button = h("button", { type: "button", class: "primary", onclick: () => go() }, "Continue");
   const tokens = h("div", { class: "tokens", role: "group", "aria-label": "The text, character by character" });
   const judged = h("p", { class: "verdict", role: "status" });

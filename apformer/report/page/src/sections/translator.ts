@@ -30,7 +30,7 @@ export function translator(state: State): HTMLElement {
   let beams: Beam[] = [];
   const examples = run.examples ?? [];
   const sentence = entry(
-    ["prompt", "fault", "note"],
+    "prompt",
     2,
     examples[0] ?? "",
     (text) => encodeSource(text, run),
@@ -38,7 +38,7 @@ export function translator(state: State): HTMLElement {
     () => go(),
   );
   const judged = entry(
-    ["translation", "translation-fault", "translation-note"],
+    "translation",
     2,
     run.references?.[0] ?? "",
     (text) => encodeTarget(text, run, "Type a translation for the model to judge."),
