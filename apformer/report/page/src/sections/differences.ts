@@ -26,7 +26,7 @@ export function differences(block: DifferencesBlock, state: State | null): HTMLE
       {},
       h("th", { scope: "row" }, block.firsts[i].join("–")),
       ...row.filter(filled).map((cell, k) => {
-        if (!cell.count) return h("td", { class: "empty" }, "");
+        if (!cell.count) return h("td");
         const bounds = { firsts: block.firsts[i], differences: columns[k] };
         const label = `first term ${bounds.firsts.join(" to ")}, difference ${bounds.differences.join(" to ")}`;
         const right = ` % of ${count(cell.count, "term")} right`;
