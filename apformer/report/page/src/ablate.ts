@@ -1,6 +1,6 @@
 // Parts switched off by editing the parameters, and what that costs: as apformer/analysis/ablate.py, so that the numbers agree.
 import { apply, type Model } from "./architecture";
-import { argmax } from "./linear";
+import { argmax, logSumExp, type Vector } from "./linear";
 import type { Loss, Params, Part, Probe } from "./run";
 
 const BLIND = -1e9;
@@ -77,10 +77,4 @@ export function* measuring(
 }
 
 /** -log p(token), in nats. */
-export function cost(z_V: ArrayLike<number>, token: number): number {
-  let largest = -Infinity,
-    sum = 0;
-  for (let v = 0; v < z_V.length; v++) largest = Math.max(largest, z_V[v]);
-  for (let v = 0; v < z_V.length; v++) sum += Math.exp(z_V[v] - largest);
-  return largest + Math.log(sum) - z_V[token];
-}
+export const cost = (z_V: Vector, token: number) => logSumExp(z_V) - z_V[token];

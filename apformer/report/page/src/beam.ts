@@ -1,6 +1,6 @@
 // Beam search, as apformer/decoding/beam.py has it: the best beginnings are kept, and the best text of them all wins.
 import { architecture } from "./architecture";
-import type { Vector } from "./linear";
+import { logSumExp, type Vector } from "./linear";
 import type { Params, Run } from "./run";
 import { fork, type Cache } from "./seq2seq";
 
@@ -59,11 +59,6 @@ export function search(
   }
   const cut = alive.map(({ tokens, logp }) => ({ tokens, logp, score: logp / penalty(tokens.length, alpha) }));
   return best([...done, ...cut]);
-}
-
-function logSumExp(z_V: Vector): number {
-  const most = z_V.reduce((a, b) => Math.max(a, b), -Infinity);
-  return most + Math.log(z_V.reduce((sum, z) => sum + Math.exp(z - most), 0));
 }
 
 /** The tokens of the largest logits, largest first. */

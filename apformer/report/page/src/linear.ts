@@ -55,6 +55,11 @@ export function softmax(z_V: ArrayLike<number>, temperature = 1): Vector {
   return y_V.map((y) => y / sum);
 }
 
+export function logSumExp(z_V: Vector): number {
+  const largest = z_V.reduce((a, b) => Math.max(a, b), -Infinity);
+  return largest + Math.log(z_V.reduce((sum, z) => sum + Math.exp(z - largest), 0));
+}
+
 export function argmax(z_V: ArrayLike<number>): number {
   let best = 0;
   for (let v = 1; v < z_V.length; v++) if (z_V[v] > z_V[best]) best = v;
