@@ -7,7 +7,7 @@ import { differences } from "./differences";
 import { playText } from "./play";
 
 const COLOURS = ["sky", "blue", "orange", "green"];
-const NUMBER = /^[\d.,]+( %)?$|^–$/;
+const NUMBER = /^[\d.,]+( %)?$|^-$/;
 
 /** The names of series, each with a colour; one alone is blue. */
 const coloured = (names: string[]) =>
