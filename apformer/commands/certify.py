@@ -3,12 +3,9 @@
 import json
 import sys
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -88,7 +85,6 @@ def certify_run(
     theorem: bool = False,
     compare: bool = False,
     hasty: bool = False,
-    meanwhile: Callable[[], Any] | None = None,
 ) -> dict:
     """Return the certificate of a run's best checkpoint, or of a saved step, and write certificate.json.
 
@@ -106,7 +102,6 @@ def certify_run(
         hasty: End at the WORST-th error, or at the first margin below its bound. With more than SCREENED contexts, JAX
             screens them before numpy proves them. If the proof fails, no file is written, and the result is
             {"certified": False, "missed": the contexts with the smallest margins}.
-        meanwhile: Function that a thread calls while numpy proves, once the first contexts are proven.
 
     Raises:
         UserError: Exit code USAGE, if it would take more than `patience`, if the task has no contexts, or with
@@ -136,7 +131,7 @@ def certify_run(
             tally["errors"] or (prove and check.verdict(certificate.prove_worst(case, tally), None, case.bounded)[2])
         )
     if prove and not hopeless:
-        tally, more = _enumerate(path, case, identity, patience, hasty=hasty, meanwhile=meanwhile)
+        tally, more = _enumerate(path, case, identity, patience, hasty=hasty)
         seconds += more
     result = certificate.conclude(case, tally, prove and not hopeless) | {"seconds": round(seconds, 1)} | identity
     if hopeless or (hasty and prove and not result["certified"]):
@@ -162,7 +157,6 @@ def _enumerate(
     patience: float,
     model: Model | None = None,
     hasty: bool = False,
-    meanwhile: Callable[[], Any] | None = None,
 ) -> tuple[dict, float]:
     """Return the tally of all contexts, and the seconds it took. It is saved every half minute, and at a stop.
 
@@ -173,7 +167,6 @@ def _enumerate(
         patience: Seconds that the rest may take.
         model: Model for JAX to screen; with None, numpy proves.
         hasty: Whether to end at the WORST-th error, or at the first margin of a proof that is below its bound.
-        meanwhile: Function that a thread calls once the first contexts are right.
 
     Raises:
         UserError: Exit code USAGE, if the rest takes longer.
@@ -192,7 +185,7 @@ def _enumerate(
 
     tallies = certificate.prove(case, tally) if model is None else certificate.screen(case, model, tally)
     bar = progress.bar(unit="context", unit_scale=True, desc=judge, total=total)
-    with process.deferred() as received, bar, ThreadPoolExecutor(1) as thread:
+    with process.deferred() as received, bar:
         try:
             for tally in tallies:
                 now, done = time.monotonic(), tally["contexts"]
@@ -214,9 +207,6 @@ def _enumerate(
                 unbounded = model is None and case.bounded and tally["covered"] < tally["strings"]
                 if hasty and (unbounded or tally["errors"] >= check.WORST):
                     break
-                if meanwhile is not None and not tally["errors"]:
-                    thread.submit(meanwhile)
-                    meanwhile = None
                 if now - saved > KEEP_EVERY:
                     saved = now
                     save()

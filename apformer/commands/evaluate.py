@@ -98,15 +98,14 @@ def evaluate_run(
     rows: Any,
     member: int | None = None,
     writes: bool = True,
-    measured: tasks.Evaluation | None = None,
 ) -> tasks.Evaluation:
     """Return the Evaluation of a run's best checkpoint; with `writes`, write evaluation.json and the files of the task.
 
     For a population without a `member`, it is that of the best member, with the numbers of all finite members, their
-    mean and standard deviation. measured: what `measure` returned for this checkpoint, if it is known.
+    mean and standard deviation.
     """
     params, step, best = load_params(path, settings, member)
-    evaluation = measured or measure(settings, rows, params)
+    evaluation = measure(settings, rows, params)
     identity = {"step": step, "member": best, "parameters_sha256": digest(params)}
     result, table = identity | evaluation.result, evaluation.table
     last = selection.steps(path / "checkpoints")[-1]

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -165,14 +165,14 @@ def finish(path: Path, settings: Settings, rows: Any, state: TrainState) -> None
     task, proofs = tasks.load(settings.task), []
     run = settings.training
     ends = run.until == "certified" and run.members == run.average == 1 and hasattr(task, "contexts")
-    fit(path, settings, rows, state, _prover(path, settings, rows, proofs) if ends else None)
+    fit(path, settings, rows, state, _prover(path, settings, proofs) if ends else None)
     if jax.process_index():
         return
-    evaluation = evaluate.evaluate_run(path, settings, rows, measured=proofs[0].measured if proofs else None)
+    evaluation = evaluate.evaluate_run(path, settings, rows)
     _tell(evaluation.table)
     evaluate.draw(path, settings, rows, evaluation)
     if proofs:
-        _tell(tables.certificate(proofs[0].certificate))
+        _tell(tables.certificate(proofs[0]))
     elif hasattr(task, "contexts"):
         _tell(certificate(path, settings, evaluation.doubt))
     _tell(f"\n{_page(path, settings, rows)}")
@@ -185,15 +185,8 @@ def _tell(text: str) -> None:
         print(text, flush=True)
 
 
-class _Proof(NamedTuple):
-    """A certificate of a step, and the evaluation that was measured meanwhile, if any."""
-
-    certificate: dict
-    measured: tasks.Evaluation | None
-
-
-def _prover(path: Path, settings: Settings, rows: Any, proofs: list[_Proof]) -> Callable[[int], bool]:
-    """Return proven(step) for `fit`: whether a step is certified. Its _Proof is appended to `proofs`."""
+def _prover(path: Path, settings: Settings, proofs: list[dict]) -> Callable[[int], bool]:
+    """Return proven(step) for `fit`: whether a step is certified. Its certificate is appended to `proofs`."""
     begun, hopeless = time.monotonic(), []
     trains_on_missed = hasattr(tasks.load(settings.task), "missed")
 
@@ -203,13 +196,8 @@ def _prover(path: Path, settings: Settings, rows: Any, proofs: list[_Proof]) -> 
         lines = [record for record in (*read_metrics(path), *read_missed(path)) if record["step"] == step]
         if hopeless or any(record.get("validation_exact", 0) < 1 for record in lines):
             return False
-        measured = []
-
-        def measure() -> None:
-            measured.append(evaluate.measure(settings, rows, load_params(path, settings, step=step)[0]))
-
         try:
-            result = certify.certify_run(path, settings, step=step, hasty=True, meanwhile=measure)
+            result = certify.certify_run(path, settings, step=step, hasty=True)
         except UserError as error:
             if error.exit_code != USAGE:
                 raise
@@ -221,7 +209,7 @@ def _prover(path: Path, settings: Settings, rows: Any, proofs: list[_Proof]) -> 
             return False
         word = "proven" if result["certified"] else "screened"
         progress.write(f"{word} at step {step:,}, after {time.monotonic() - begun:,.0f} s")
-        proofs.append(_Proof(result, measured[0] if measured else None))
+        proofs.append(result)
         return True
 
     return proven

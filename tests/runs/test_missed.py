@@ -43,9 +43,7 @@ def trained(monkeypatch):
             return lambda step: asked.append(step) or proven(step)
 
         monkeypatch.setattr(certify, "certify_run", certificate)
-        monkeypatch.setattr(
-            command, "finish", lambda *args: ended.append(fit.fit(*args, prover(path, SETTINGS, None, [])))
-        )
+        monkeypatch.setattr(command, "finish", lambda *args: ended.append(fit.fit(*args, prover(path, SETTINGS, []))))
         asked = []
         if path.exists():
             resume.resume(resume.Resume(str(path)))
@@ -92,7 +90,7 @@ def test_a_task_that_has_no_use_for_contexts_notes_that_its_certificate_failed(t
     monkeypatch.delattr(tasks.load(settings.task), "missed")
     monkeypatch.setattr(certify, "certify_run", lambda *args, **options: found)
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 1.0}\n')
-    assert not command._prover(tmp_path, settings, None, [])(2) and read_missed(tmp_path) == [{"step": 2}]
+    assert not command._prover(tmp_path, settings, [])(2) and read_missed(tmp_path) == [{"step": 2}]
 
 
 def test_a_damaged_line_is_named(tmp_path):
