@@ -11,7 +11,7 @@ from apformer import cli, errors
 from apformer.analysis import certificate
 from apformer.files import read_json, write_json
 from apformer.formats.weights import write_safetensors
-from apformer.proof import check
+from apformer.proof import check, rounding
 from apformer.runs.provenance import digest
 from apformer.tasks.progressions.generator import Config
 from apformer.tasks.progressions.proof import contexts
@@ -83,6 +83,19 @@ def test_a_margin_of_nothing_is_no_proof(copy, capsys):
     replant(copy, params | {"head": {"output": output}})
     code, out, _ = checked(copy, capsys)
     assert code == 1 and "NOT PROVEN" in out and "PROVEN, the" not in out
+
+
+def test_numbers_that_overflow_are_no_proof(copy, capsys, monkeypatch):
+    right = rounding.bounded_logits
+
+    def wrong(*args):
+        found, ratio = right(*args)
+        found[-1] = np.nan
+        return found, ratio
+
+    monkeypatch.setattr(rounding, "bounded_logits", wrong)
+    code, out, _ = checked(copy, capsys)
+    assert code == 1 and "wrong 2, smallest margin -3.40282e+38" in out and "NOT PROVEN: 2 of" in out
 
 
 @pytest.mark.parametrize(
