@@ -90,12 +90,12 @@ def read(args: Sequence[str]) -> Flags:
         if word.startswith("--"):
             flag = word[2:].replace("-", "_")
             flags[flag] = None
-        elif flag is None or isinstance(flags[flag], list) or flag == "run_dir" and flags[flag] is not None:
+        elif flag is None or isinstance(flags[flag], list):
             raise UserError(f"{word} belongs to no flag: give --flag value, several values separated by commas")
         elif flags[flag] is None and "," in word and flag != "run_dir":
             flags[flag] = word.split(",")
         else:
-            flags[flag] = word if flag == "run_dir" else " ".join([*filter(None, [flags[flag]]), shlex.quote(word)])
+            flags[flag] = " ".join([*filter(None, [flags[flag]]), shlex.quote(word)])
     return dict(sorted(flags.items()))
 
 
@@ -113,7 +113,7 @@ def name(combination: dict[str, str]) -> str:
 def programs(flags: Flags) -> list[Program]:
     """Return the programs that train all combinations. Raises UserError for one that no run can follow."""
     varied = {flag: values for flag, values in flags.items() if isinstance(values, list)}
-    fixed = {flag: value for flag, value in flags.items() if not isinstance(value, list) and flag != "run_dir"}
+    fixed = {flag: value for flag, value in flags.items() if not isinstance(value, list)}
     numbers = {flag: varied.pop(flag) for flag in [*varied] if flag in optimizer.Config().hyper()}
     result: list[Program] = []
     for shared in _choices(varied):
@@ -144,9 +144,10 @@ def _settings(fixed: dict[str, str | None], combination: dict[str, str]) -> Sett
         for flag, refused in (("average", settings.training.average > 1), ("init_from", task.init_from(settings))):
             if refused:
                 raise UserError(f"--{flag} is no flag of a sweep, which measures new models at the end: drop it")
-        return task.load(settings)[0]
+        settings, _ = task.load(settings)
     except UserError as error:
         raise UserError(f"{name(combination)}: {error}" if combination else str(error), error.exit_code) from None
+    return with_part(settings, "training", run_dir=None)
 
 
 def run(flags: Flags) -> tuple[Path, dict]:
@@ -157,7 +158,7 @@ def run(flags: Flags) -> tuple[Path, dict]:
     """
     planned, flags = programs(flags), dict(flags)
     run_dir = flags.pop("run_dir", None)
-    path = Path(os.path.expanduser(str(run_dir))) if run_dir else directory.dated("sweep")
+    path = Path(os.path.expanduser(*shlex.split(str(run_dir)))) if run_dir else directory.dated("sweep")
     if not (path / "sweep.json").exists():
         directory.create("sweep", path)
     with directory.lock(path):

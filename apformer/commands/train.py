@@ -103,12 +103,13 @@ def train_or_resume(settings: Settings) -> Path:
 
     A run that is done is evaluated again. Raises UserError (exit USAGE) if the directory holds a run of other settings.
     """
-    path = Path(settings.training.run_dir or ".")
-    if settings.training.run_dir is None or not (path / "config.json").is_file():
+    run_dir = settings.training.run_dir
+    if run_dir is None or not (Path(run_dir) / "config.json").is_file():
         return train(settings)
+    path = Path(run_dir)
     settings, _ = tasks.load(settings.task).load(settings)
     recorded = load_settings(path)
-    if settings != with_part(recorded, "training", run_dir=settings.training.run_dir):
+    if settings != with_part(recorded, "training", run_dir=run_dir):
         raise UserError(f"{path} holds a run of other settings, see its config.json: give another --run_dir")
     go_on(path)
     return path
