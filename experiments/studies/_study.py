@@ -64,8 +64,10 @@ class Study:
 
 def train(study, name, **flags):
     """Train or continue a sweep with these flags in a folder of the study; return (path, a record of each member)."""
-    words = {flag: value if isinstance(value, list) else shlex.quote(str(value)) for flag, value in flags.items()}
-    path, result = sweep.run(words | {"run_dir": shlex.quote(str(study.path / name))})
+    flags |= {"run_dir": study.path / name}
+    path, result = sweep.run(
+        {flag: value if isinstance(value, list) else shlex.quote(str(value)) for flag, value in flags.items()}
+    )
     return path, result["members"]
 
 
