@@ -45,8 +45,8 @@ def role(path: tuple[Any, ...], axes: int = 0) -> Role:
     *owners, name = _names(path)
     if owners and owners[-1] in ("position", *config.names("position")):
         return NO_DECAY
-    if name not in LEAVES and owners[-1:] in (["attention"], ["cross_attention"]):
-        return NO_DECAY  # a parameter of the attention score
+    if owners[-1:] in (["attention"], ["cross_attention"]) and name not in ("query", "key", "value", "output"):
+        return NO_DECAY  # a bias, a sink, or a parameter of the attention score, whatever its name
     stacked = re.search(STACKED, "/".join([*owners, name])) is not None
     return LEAVES.get(name, Role(decays=axes - stacked > 1))
 

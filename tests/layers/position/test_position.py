@@ -89,7 +89,7 @@ from flax import linen as nn
 
 
 def score(param, q_BTHK, k_BSHK):
-    scale_H = param("spread", nn.initializers.ones, q_BTHK.shape[2:3])
+    scale_H = param("weight", nn.initializers.ones, q_BTHK.shape[2:3])
     apart_BTSH = jnp.square(q_BTHK[:, :, None] - k_BSHK[:, None]).sum(-1)
     return -scale_H[None, :, None, None] * apart_BTSH.transpose(0, 3, 1, 2)
 """
@@ -111,9 +111,9 @@ cfg = model.Config(d_model=6, n_heads=3, position="slanted", similarity="distanc
 params = jax.jit(lambda key: model.init(key, cfg))(jax.random.key(0))
 assert params["blocks"]["attention"]["slanted"]["slope"].shape == (1, 3)
 attention = params["blocks"]["attention"]
-attention["spread"] *= 2
+attention["weight"] *= 2
 decays = optimizer.decay_mask(params)["blocks"]["attention"]
-assert not decays["slanted"]["slope"] and not decays["spread"] and decays["query"]
+assert not decays["slanted"]["slope"] and not decays["weight"] and decays["query"]
 tokens = jnp.asarray([[1, 2, 3, 4]])
 both = lambda: (model.extend(params, tokens, model.init_cache(cfg, 1, 4), cfg)[0], model.apply(params, tokens, cfg))
 np.testing.assert_allclose(*jax.jit(both)(), rtol=1e-5, atol=1e-5)
