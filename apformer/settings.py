@@ -149,7 +149,7 @@ def part_from(kind: type, values: dict[str, Any]) -> Any:
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    if isinstance(value, bool) and kind in (int, float):
+    if isinstance(value, bool) and kind in (int, float, int | None, float | None):
         return False  # a bool is an int to Python
     try:
         typeguard.check_type(value, kind, collection_check_strategy=typeguard.CollectionCheckStrategy.ALL_ITEMS)

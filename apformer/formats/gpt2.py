@@ -66,7 +66,7 @@ FIELDS = {  # {field of our Config: name in config.json}
 }
 ACTIVATIONS = {"gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu", "relu": "relu"}
 SIMILARITIES = {True: "scaled_dot", False: "dot"}  # by scale_attn_weights
-EXPRESSIBLE = {*FIELDS, "activation", "similarity", "attention_bias"}  # fields that a config.json can express
+EXPRESSIBLE = {*FIELDS, "activation", "similarity", "attention_bias", "embedding_std"}  # in which a GPT-2 may differ
 SUPPORTED = {  # values in config.json, the default first
     "model_type": ("gpt2",),
     "activation_function": tuple(ACTIVATIONS),
@@ -184,9 +184,7 @@ def read_config(path: Path) -> Config:
         for field, name in FIELDS.items():
             default = getattr(SIZES["gpt2"], field)
             values[field] = value = config.get(name, default)
-            kinds = {type(default)} | (
-                set() if isinstance(default, bool) else {int}
-            )  # a float may be written as an int
+            kinds = {type(default), bool if isinstance(default, bool) else int}  # a float may be written as an int
             if type(value) not in kinds or not abs(value or 0) < 2**31:
                 raise ValueError(f"{name} is {json.dumps(value)}")
         if not 0 < values["norm_epsilon"] < 1:
