@@ -126,15 +126,15 @@ def nearest(params: Params, words_T: Any, signs_T: Any, k: int) -> tuple[Array, 
     The sum is of unit vectors, each times its sign, 1 or -1: king - man + woman (Mikolov et al. 2013).
     """
     unit_VD, words_T = unit(params["input"]), jnp.asarray(words_T)
-    sum_1D = unit(jnp.einsum("T,TD->D", jnp.asarray(signs_T, unit_VD.dtype), unit_VD[words_T])[None])
-    cosine_V = jnp.einsum("D,VD->V", sum_1D[0], unit_VD).at[words_T].set(-jnp.inf)
+    sum_D = unit(jnp.einsum("T,TD->D", jnp.asarray(signs_T, unit_VD.dtype), unit_VD[words_T]))
+    cosine_V = jnp.einsum("D,VD->V", sum_D, unit_VD).at[words_T].set(-jnp.inf)
     cosine_K, nearest_K = jax.lax.top_k(cosine_V, k)
     return nearest_K, cosine_K
 
 
 def unit(vectors_VD: Array) -> Array:
-    """Return the vectors at length 1."""
-    return vectors_VD / jnp.linalg.norm(vectors_VD, axis=1, keepdims=True)
+    """Return the vectors at length 1. Any number of axes may stand before the last."""
+    return vectors_VD / jnp.linalg.norm(vectors_VD, axis=-1, keepdims=True)
 
 
 def _sides(windows: tuple[Array, Array, Array], cfg: Config) -> tuple[tuple[Array, Array], tuple[Array, Array]]:

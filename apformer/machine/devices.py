@@ -68,8 +68,7 @@ def place(state: Any, mesh: Mesh | None, members: int) -> Any:
     if mesh is None:
         return state
     sharding = _sharding(mesh, members)
-    put = partial(jax.make_array_from_callback, sharding=sharding)
-    return jax.tree.map(lambda leaf: put(leaf.shape, data_callback=lambda index: leaf[index]), state)
+    return jax.tree.map(lambda leaf: jax.make_array_from_callback(leaf.shape, sharding, leaf.__getitem__), state)
 
 
 def hold(state: Any, mesh: Mesh | None, members: int) -> Any:

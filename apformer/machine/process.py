@@ -25,7 +25,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -133,7 +133,7 @@ def deferred() -> Iterator[list[int]]:
     process at once.
     """
     received = []
-    with nullcontext() if _heard else heard("apformer"):
+    with heard("apformer"):
         if _heard and threading.current_thread() is threading.main_thread():
             _take()  # again, since jax.distributed takes SIGTERM for itself
         _deferred.append(received)

@@ -20,14 +20,14 @@ import optax
 from jax import Array
 
 from apformer import plugins
-from apformer.layers import config, leaves
+from apformer.layers import leaves
 from apformer.optimizer import muon
 
 RULES, GROUP = ("adamw", "muon"), "apformer.optimizer"
 if TYPE_CHECKING:
     Rule = Literal["adamw", "muon"]
 else:
-    Rule = Literal[(*RULES, *config.names("optimizer"))]
+    Rule = Literal[plugins.names(GROUP, RULES)]
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,7 @@ class Config:
 
     def hyper(self) -> dict[str, Array]:
         """Return the numbers that members may vary, as arrays."""
-        return {
-            "learning_rate": jnp.asarray(self.learning_rate, jnp.float32),
-            "weight_decay": jnp.asarray(self.weight_decay, jnp.float32),
-        }
+        return {name: jnp.asarray(getattr(self, name), jnp.float32) for name in ("learning_rate", "weight_decay")}
 
 
 def learning_rate(step: Array | int, peak: jax.typing.ArrayLike, cfg: Config, steps: int) -> Array:
