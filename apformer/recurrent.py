@@ -168,7 +168,7 @@ def _init_cell(key: Array, cfg: Config) -> Params:
     cell = {}
     for name, input_key, weight in zip(names, input_keys, hidden, strict=True):
         # An open forget gate lets gradients through from the start (Jozefowicz et al. 2015).
-        bias = jnp.full(cfg.d_model, 1.0 if name == "forget_gate" else 0.0)
+        bias = jnp.full(cfg.d_model, 1.0 if name == "forget_gate" else 0.0, jnp.result_type(float))
         affine = {"weight": nn.initializers.xavier_uniform()(input_key, shape), "bias": bias}
         cell[name] = {"input": affine, "hidden": {"weight": weight}}
     if cfg.cell == "gru":
