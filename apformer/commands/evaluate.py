@@ -58,7 +58,7 @@ def evaluate(args: Evaluate) -> None:
         print(json.dumps(result) if args.json else perplexity.table(result))
         return
     for flag in ("window", "stride", "special_tokens", "adapter"):
-        if getattr(args, flag) not in (None, False):
+        if getattr(args, flag) != getattr(Evaluate, flag):
             raise UserError(f"--{flag} belongs to --text: give --text FILE, or drop it")
     if args.run is not None and folders.holds_gpt2(args.run):
         raise UserError(f"{args.run} is a GPT-2 folder, which has no held-out data: give --text FILE")

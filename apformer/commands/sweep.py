@@ -228,6 +228,7 @@ def train(path: Path, program: Program) -> None:
         path.mkdir(exist_ok=True)
     with directory.lock(path):
         if selection.steps(path / "checkpoints"):
+            provenance.require_environment(path)
             if load_settings(path) != settings:
                 raise UserError(f"{path} was trained with other settings: give another --run_dir")
             rows = load_rows(path)

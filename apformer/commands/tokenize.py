@@ -90,7 +90,7 @@ def tokenize(args: Tokenize) -> None:
 
 def _check(args: Tokenize) -> None:
     """Raise UserError (exit USAGE) unless the flags go together."""
-    flags = {name: value for name, value in vars(args).items() if value not in (None, False)}
+    flags = {name for name, value in vars(args).items() if value != getattr(Tokenize, name)}
     actions = [name for name in ("train", "text", "file", "decode") if name in flags]
     if len(actions) > 1:
         raise UserError(f"--{actions[0]} and --{actions[1]} exclude each other: give one")

@@ -192,10 +192,10 @@ def _prover(path: Path, settings: Settings, proofs: list[dict]) -> Callable[[int
     trains_on_missed = hasattr(tasks.load(settings.task), "missed")
 
     def proven(step: int) -> bool:
-        # Neither a step with a wrong validation row, nor one with a line in missed.jsonl, whose certificate failed
-        # before a stop. A line that the disk has lost excludes nothing.
+        # Skip a step with a wrong validation row, and one in missed.jsonl: its certificate failed before a stop. A
+        # step whose line the disk has lost is tried.
         lines = [record for record in (*read_metrics(path), *read_missed(path)) if record["step"] == step]
-        if hopeless or any(record.get("validation_exact", 0) < 1 for record in lines):
+        if hopeless or any((record.get("validation_exact") or 0) < 1 for record in lines):
             return False
         try:
             result = certify.certify_run(path, settings, step=step, hasty=True)

@@ -86,8 +86,9 @@ def _checkpoint(path: Path, settings: Settings, step: int, lines: dict[int, dict
     checkpoint.load(folder, abstract_state(settings), step)
     facts = selection.read_facts(folder / str(step))
     fault = f"metrics.jsonl has no line of step {step:,}" if lines and step not in lines else None
-    # Neither parameters kept by `keep` nor a stop have a validation loss.
-    if step in lines and facts.scores and not facts.temporary and facts.scores != [selection.PROVEN]:
+    # A checkpoint of commands.train.keep, or of a stop, has no validation loss.
+    measured = step in lines and lines[step].get("loss") is not None
+    if measured and not facts.temporary and facts.scores != [selection.PROVEN]:
         scores, recorded = np.array(facts.scores, np.float64), np.empty(0)
         with suppress(ValueError):
             recorded = np.ravel(selection.score(lines[step]))

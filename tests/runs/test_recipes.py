@@ -72,6 +72,7 @@ def test_differences_fit_the_digits(recipe, digits, largest):
         ),
         ("--recipe skech", "--recipe skech is none of .*exact, bayes, sketch, .*: give one of these"),
         ("--d_modle 128", "did you mean --d_model"),
+        ("--recipe recurrent --own_positions", "--own_positions is for transformers: drop it"),
         ("--recipe recurrent --remat", "--remat is for transformers: drop it"),
     ],
 )

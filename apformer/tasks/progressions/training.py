@@ -1,6 +1,7 @@
 """Training of the home task: training and validation rows, and the loss."""
 
 import hashlib
+import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -33,18 +34,19 @@ def check(settings: Settings) -> int:
     """Return the longest row in tokens. Raises UserError (exit USAGE) for a flag that is out of range."""
     generator.check(settings.data)
     options.check(settings.options)
-    cfg, offset = settings.data, settings.options.position_offset
+    cfg, takes = settings.data, inspect.signature(architecture_of(settings).apply).parameters
     require("vocab_size", settings.model.vocab_size == len(VOCABULARY), settings.model, f"{len(VOCABULARY)}")
-    if offset and settings.architecture == "recurrent":
-        raise UserError(f"--position_offset {offset} is for transformers: drop it")
-    return generator.most_terms(cfg) * (cfg.digits + 1) - 1 + offset
+    for flag in ("position_offset", "own_positions"):
+        if getattr(settings.options, flag) and "positions_BT" not in takes:
+            raise UserError(f"--{flag} is for transformers: drop it")
+    return generator.most_terms(cfg) * (cfg.digits + 1) - 1 + settings.options.position_offset
 
 
 class TrainRows(NamedTuple):
     """Rows from which `sample` draws."""
 
     file: Progressions | None = None  # training rows of a file; None for fresh rows
-    missed: Progressions | None = None  # contexts that certificates name, as rows; unused ones have none
+    missed: Progressions | None = None  # rows of the contexts that certificates missed; unused rows have 0 terms
 
 
 FRESH = TrainRows()

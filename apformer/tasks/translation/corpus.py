@@ -161,7 +161,7 @@ def example(cfg: Config, run: str) -> str:
     """Return a sentence to try: a number word, or the first that the evaluation of the run translated."""
     if cfg.source is None:
         return number_words.speaker(cfg.from_language)(min(cfg.largest, 705))
-    with suppress(OSError, IndexError):
+    with suppress(OSError, ValueError, IndexError):
         return Path(*shlex.split(run), "translations.tsv").read_text("utf-8").split("\n")[1].split("\t")[0]
     return "A dog runs."
 
