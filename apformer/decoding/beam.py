@@ -16,8 +16,6 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-Arrays = tuple[Array, Array]
-
 
 class _State(NamedTuple):
     """The unfinished and the finished (done) beams after n steps."""
@@ -84,6 +82,19 @@ def search(
         cache=jax.tree.map(lambda leaf: jnp.repeat(leaf, W, axis=0), per_beam),
     )
 
+    def penalty(n: Array) -> Array:
+        """Return ((5 + n) / 6)^alpha for a text of n tokens (Wu et al. 2016)."""
+        return ((5 + n.astype(dtype)) / 6) ** jnp.asarray(alpha, dtype)
+
+    def best(state: _State, logp_BW: Array, tokens_BWN: Array, n: Array) -> tuple[Array, Array, Array]:
+        """Return the W best of the finished beams and of others of n tokens: (scores_BW, tokens_BWN, lengths_BW)."""
+        scores_BX = jnp.concatenate([state.done_score_BW, logp_BW / penalty(n)], 1)
+        tokens_BXN = jnp.concatenate([state.done_tokens_BWN, tokens_BWN], 1)
+        lengths_BX = jnp.concatenate([state.done_length_BW, jnp.full((B, W), n)], 1)
+        scores_BW, best_BW = jax.lax.top_k(scores_BX, W)
+        tokens_BWN = jnp.take_along_axis(tokens_BXN, best_BW[:, :, None], axis=1)
+        return scores_BW, tokens_BWN, jnp.take_along_axis(lengths_BX, best_BW, axis=1)
+
     def unfinished(state: _State) -> Array:
         return (state.n < steps) & jnp.isfinite(state.logp_BW).any()
 
@@ -101,37 +112,14 @@ def search(
         last_BW = jnp.take_along_axis(token_BWJ.reshape(B, -1), chosen_BW, axis=1).astype(jnp.int32)
         tokens_BWN = jnp.take_along_axis(state.tokens_BWN, parent_BW[:, :, None], axis=1).at[:, :, state.n].set(last_BW)
         ended_BW = last_BW == end
-        ended_score_BW = jnp.where(ended_BW, logp_BW / penalty(n, alpha, dtype), -jnp.inf)
-        done = _best(
-            W,
-            (state.done_score_BW, ended_score_BW),
-            (state.done_tokens_BWN, tokens_BWN),
-            (state.done_length_BW, jnp.full((B, W), n)),
-        )
+        done = best(state, jnp.where(ended_BW, logp_BW, -jnp.inf), tokens_BWN, n)
         # Bound on the final score: log-probabilities only fall, and the longest text has the greatest penalty.
-        reachable_BW = logp_BW / penalty(jnp.asarray(steps), alpha, dtype)
+        reachable_BW = logp_BW / penalty(jnp.asarray(steps))
         logp_BW = jnp.where(ended_BW | (reachable_BW < done[0][:, :1]), -jnp.inf, logp_BW)
         rows = (jnp.arange(B)[:, None] * W + parent_BW).reshape(-1)
         reordered = jax.tree.map(lambda leaf: leaf[rows], {name: extended[name] for name in per_beam})
         return _State(n, last_BW, logp_BW, tokens_BWN, *done, reordered)
 
     state = jax.lax.while_loop(unfinished, step, state)
-    scores_BW, tokens_BWN, lengths_BW = _best(
-        W,
-        (state.done_score_BW, state.logp_BW / penalty(state.n, alpha, dtype)),
-        (state.done_tokens_BWN, state.tokens_BWN),
-        (state.done_length_BW, jnp.full((B, W), state.n)),
-    )
+    scores_BW, tokens_BWN, lengths_BW = best(state, state.logp_BW, state.tokens_BWN, state.n)
     return tokens_BWN, lengths_BW, scores_BW
-
-
-def penalty(n: Array, alpha: float, dtype: Any = jnp.float32) -> Array:
-    """Return ((5 + n) / 6)^alpha for a text of n tokens (Wu et al. 2016)."""
-    return ((5 + n.astype(dtype)) / 6) ** jnp.asarray(alpha, dtype)
-
-
-def _best(k: int, scores: Arrays, tokens: Arrays, lengths: Arrays) -> tuple[Array, Array, Array]:
-    """Return the k best of two sets of beams by score: (scores_BW, tokens_BWN, lengths_BW)."""
-    scores_BW, best_BW = jax.lax.top_k(jnp.concatenate(scores, 1), k)
-    tokens_BWN = jnp.take_along_axis(jnp.concatenate(tokens, 1), best_BW[:, :, None], axis=1)
-    return scores_BW, tokens_BWN, jnp.take_along_axis(jnp.concatenate(lengths, 1), best_BW, axis=1)

@@ -74,11 +74,11 @@ def _fonts() -> dict[str, set[int]]:
     """Return {font family: its code points}, of matplotlib's own font and of those of FONTS that are installed."""
     from matplotlib import font_manager
 
-    fonts = {"DejaVu Sans": font_manager.get_font(font_manager.findfont("DejaVu Sans")).get_charmap().keys()}
+    fonts = {"DejaVu Sans": {*font_manager.get_font(font_manager.findfont("DejaVu Sans")).get_charmap()}}
     for font in font_manager.fontManager.ttflist:
         if font.name in FONTS:
-            fonts.setdefault(font.name, font_manager.get_font(font.fname).get_charmap().keys())
-    return {family: {*points} for family, points in fonts.items()}
+            fonts.setdefault(font.name, {*font_manager.get_font(font.fname).get_charmap()})
+    return fonts
 
 
 def legible(text: str) -> str:
@@ -101,13 +101,13 @@ def loss_curve(records: list[dict], bayes_floor: float | None = None) -> "Figure
             greatest.
         bayes_floor: Loss of the Bayes predictor on the validation rows of the run.
     """
-    names = ["loss", *(["exact"] if any("exact" in record for record in records) else [])]
+    names = ["loss"] + ["exact"] * any("exact" in record for record in records)
     figure, column = panels("Training", rows=len(names), height=1.4 + 2.4 * len(names))
     for axes, name in zip(column, names, strict=True):
+        scale = 100 if name == "exact" else 1
         for prefix, label, style in CURVES:
-            values = [(record["step"], np.asarray(record.get(prefix + name), float)) for record in records]
-            scale = 100 if name == "exact" else 1
-            band(axes, [(step, scale * value) for step, value in values], label=label, **style)
+            points = [(record["step"], scale * np.asarray(record.get(prefix + name), float)) for record in records]
+            band(axes, points, label=label, **style)
     upper, lower = column[0], column[-1]
     if bayes_floor is not None:
         label = f"Bayes predictor, validation {bayes_floor:.4f}"
@@ -219,5 +219,5 @@ def _log_axis(axes: "Axes") -> None:
 
 def legend(axes: "Axes") -> None:
     """Draw the legend in a row above the upper right corner."""
-    handles, labels = axes.get_legend_handles_labels()
-    axes.legend(handles, labels, frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=3, borderaxespad=0.2)
+    handles = axes.get_legend_handles_labels()
+    axes.legend(*handles, frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=3, borderaxespad=0.2)

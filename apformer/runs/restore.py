@@ -161,7 +161,7 @@ def _choose(path: Path, step: int, members: int, member: int | None) -> int:
     """Return `member`, or with None that of the lowest score at a step. Raises UserError if it is not finite."""
     if members == 1:
         return 0
-    scores_M = selection.member_scores(path / "checkpoints", step)
+    scores_M = np.array(selection.read_facts(path / "checkpoints" / str(step)).scores, np.float64)
     if member is None:
         if not np.isfinite(scores_M).any():
             raise UserError(

@@ -120,11 +120,6 @@ def best(facts: dict[int, Facts]) -> int | None:
     return min(means, key=lambda step: (means[step], -step), default=None)
 
 
-def member_scores(folder: str | Path, step: int) -> np.ndarray:
-    """Return the scores of a saved step, (M,); NaN for a member that is not finite."""
-    return np.array(read_facts(Path(folder) / str(step)).scores, np.float64)
-
-
 def remove(folder: Path, step: int) -> None:
     """Remove the checkpoint of a step, if it is there."""
     # First move it to the folder of removals: then a crash half way through does no harm.

@@ -72,11 +72,8 @@ def verify(checkpoint):
         selection.read_facts(checkpoint)
     except selection.Damaged as damage:
         selection.refuse(checkpoint, damage)
-    (
-        selection.best(selection.read_all(folder)),
-        selection.scheduled(selection.read_all(folder)),
-        selection.member_scores(folder, int(checkpoint.name)),
-    )
+    selection.best(selection.read_all(folder))
+    selection.scheduled(selection.read_all(folder))
 
 
 def reseal(path):

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from apformer import loss
-from apformer.flags import require
+from apformer.flags import require, require_whole
 from apformer.settings import Settings, training_apply
 from apformer.tasks.defaults import right_rows
 from apformer.tasks.hard_rows import VALIDATION_KEY, VALIDATION_ROWS, hardest, mined_rows
@@ -53,7 +53,7 @@ def check(settings: Settings) -> int:
     form, options, cfg = settings.data.form, settings.options, settings.model
     require("digits", 1 <= form.digits <= rows.MOST, settings.data, f"1 to {rows.MOST}")
     for flag, least in (("mined_per_hard", 1), ("test_sequences", 1), ("crop_terms", 3)):
-        require(flag, least <= getattr(options, flag) < 2**31, options, f"{least} to 2147483647")
+        require_whole(flag, options, least)
     require("hard_fraction", 0 <= options.hard_fraction < 1, options, "at least 0 and less than 1")
     require("vocab_size", cfg.vocab_size == len(form.characters), cfg, f"{len(form.characters)}")
     if settings.architecture == "sparse":
