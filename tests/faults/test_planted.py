@@ -4,26 +4,29 @@ from importlib import import_module
 
 import pytest
 
+from apformer import cli, runs
+from apformer.tasks.progressions.generator import Config
+from tests.helpers.small_models import circuit_run
+
 pytestmark = pytest.mark.faults
 planted = import_module("faults.planted")
 
 
-# The model of the trial, certified in less time: with fewer rows to choose from, and none of two terms alone.
-SOON = f"{planted.FLAGS} --mined_per_hard 4 --prefix_rows 0 --steps 600 --log_every 10 --save_every 50"
-
-
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    return planted.train_and_export(tmp_path_factory.mktemp("planted"), SOON)
+def proven(tmp_path_factory):
+    """A certified circuit of two digits, and the folder of its proof."""
+    path = circuit_run(tmp_path_factory.mktemp("planted") / "run", Config(digits=2, max_difference=40))
+    assert cli.main(["certify", str(path)]) == cli.main(["export", str(path), "--to", "proof"]) == 0
+    return runs.load(path), path / "proof"
 
 
-def test_planted_faults_are_found(trained):
-    figures = planted.count_outcomes(20, *trained)
+def test_planted_faults_are_found(proven):
+    figures = planted.count_outcomes(20, *proven)
     assert figures["missed"] == 0 and figures["weights"] == figures["bits"] == 10
     assert figures["refused"] + figures["harmless"] == 10 and figures["refused"] >= 7
 
 
-def test_a_check_that_believes_everything_would_be_seen(trained, monkeypatch):
+def test_a_check_that_believes_everything_would_be_seen(proven, monkeypatch):
     monkeypatch.setattr(planted.check, "main", lambda *_, **__: 0)
-    figures = planted.count_outcomes(6, *trained)
+    figures = planted.count_outcomes(6, *proven)
     assert figures["missed"] >= 4
