@@ -108,7 +108,7 @@ def test_a_whole_number_may_stand_for_a_real_one():
     [
         ("model", "d_model", 64.0),
         ("model", "window", True),
-        ("model", "n_heads", 5),
+        ("model", "n_heads", 3),
         ("model", "norm", "layr"),
         ("model", "heads", 2),
         ("training", "steps", None),

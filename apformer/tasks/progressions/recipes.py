@@ -16,7 +16,6 @@ def exact(digits: int = 3) -> Settings:
     """
     few, many = digits <= 3, digits >= 5  # the more digits, the rarer a long carry
     architecture = model.Config(
-        d_model=48 if few else 64,
         n_layers=2,
         n_heads=8,
         d_ff=128,
@@ -45,7 +44,7 @@ def bayes(digits: int = 3) -> Settings:
     return replace(
         settings,
         training=replace(run, recipe="bayes", until="steps", ema=0.0, steps=max(3000, run.steps), save_every=500),
-        model=replace(settings.model, d_model=64, d_ff=None),
+        model=replace(settings.model, d_ff=None),
         optimizer=replace(settings.optimizer, learning_rate=4e-3, weight_decay=0.03),
         options=replace(settings.options, prefix_rows=512, prefix_loss="alone"),
     )
