@@ -26,13 +26,13 @@ def exact(digits: int = 3) -> Settings:
         final_norm=True,
     )
     training = Training(
-        steps=8000 if many else 1350 if few else 4000,
+        steps=8000 if many else 1500 if few else 4000,
         until="certified",
         batch_size=128 if many else 64,
-        save_every=450 if few else 500,
+        save_every=500,
         ema=0.98 if few else 0.0,
     )
-    options = Options(hard_fraction=0.5, mined_per_hard=16, prefix_rows=128 if few else 0)
+    options = Options(hard_fraction=0.5, mined_per_hard=16, prefix_rows=192 if few else 0)
     rule = optimizer.Config(rule="muon", learning_rate=8e-3 if few else 4e-3, weight_decay=0.1)
     return Settings("progressions", "model", training, architecture, _data(digits), options, rule)
 
@@ -43,7 +43,7 @@ def bayes(digits: int = 3) -> Settings:
     run = settings.training
     return replace(
         settings,
-        training=replace(run, recipe="bayes", until="steps", ema=0.0, steps=max(3000, run.steps), save_every=500),
+        training=replace(run, recipe="bayes", until="steps", ema=0.0, steps=max(3000, run.steps)),
         model=replace(settings.model, d_ff=None),
         optimizer=replace(settings.optimizer, learning_rate=4e-3, weight_decay=0.03),
         options=replace(settings.options, prefix_rows=512, prefix_loss="alone"),
