@@ -88,12 +88,12 @@ def search(
 
     def best(state: _State, logp_BW: Array, tokens_BWN: Array, n: Array) -> tuple[Array, Array, Array]:
         """Return the W best of the finished beams and of others of n tokens: (scores_BW, tokens_BWN, lengths_BW)."""
-        scores_BX = jnp.concatenate([state.done_score_BW, logp_BW / penalty(n)], 1)
-        tokens_BXN = jnp.concatenate([state.done_tokens_BWN, tokens_BWN], 1)
-        lengths_BX = jnp.concatenate([state.done_length_BW, jnp.full((B, W), n)], 1)
-        scores_BW, best_BW = jax.lax.top_k(scores_BX, W)
-        tokens_BWN = jnp.take_along_axis(tokens_BXN, best_BW[:, :, None], axis=1)
-        return scores_BW, tokens_BWN, jnp.take_along_axis(lengths_BX, best_BW, axis=1)
+        scores_BJ = jnp.concatenate([state.done_score_BW, logp_BW / penalty(n)], 1)
+        tokens_BJN = jnp.concatenate([state.done_tokens_BWN, tokens_BWN], 1)
+        lengths_BJ = jnp.concatenate([state.done_length_BW, jnp.full((B, W), n)], 1)
+        scores_BW, best_BW = jax.lax.top_k(scores_BJ, W)
+        tokens_BWN = jnp.take_along_axis(tokens_BJN, best_BW[:, :, None], axis=1)
+        return scores_BW, tokens_BWN, jnp.take_along_axis(lengths_BJ, best_BW, axis=1)
 
     def unfinished(state: _State) -> Array:
         return (state.n < steps) & jnp.isfinite(state.logp_BW).any()
