@@ -102,10 +102,8 @@ def _with_added(content: Any, folder: Path) -> Any:
         special = [name for name in dict.fromkeys(special) if isinstance(name, str)]
         entries = {number: {"content": name} for name, number in ids.items()}
         entries |= {int(number): entry for number, entry in config.get("added_tokens_decoder", {}).items()}
-        id_of, added = (
-            content["model"]["vocab"],
-            {token["content"]: token for token in content.get("added_tokens") or ()},
-        )
+        id_of = content["model"]["vocab"]
+        added = {token["content"]: token for token in content.get("added_tokens") or ()}
         for number, entry in sorted(entries.items()):
             name = entry["content"]
             added.setdefault(name, _PLAIN | {"special": name in special} | entry | {"id": id_of.get(name, number)})

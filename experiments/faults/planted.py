@@ -39,11 +39,11 @@ def measure(cases, folder):
     return count_outcomes(cases, *train_and_export(folder))
 
 
-def train_and_export(folder, flags=FLAGS):
+def train_and_export(folder):
     """Train, certify and export a model: return (run, folder of its proof)."""
     run, proof, printed = folder / "run", folder / "proof", io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-        train = ["train", *flags.split(), "--run_dir", str(run)]
+        train = ["train", *FLAGS.split(), "--run_dir", str(run)]
         if cli.main(train) or cli.main(["export", str(run), "--to", "proof", "--out", str(proof)]):
             raise RuntimeError(printed.getvalue())
     return runs.load(run), proof

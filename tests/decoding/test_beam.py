@@ -82,7 +82,8 @@ def test_one_beam_is_what_generate_writes(params, every_text):
         assert every_text[b][tuple(tokens[b, 0, : lengths[b, 0]].tolist())] < max(every_text[b].values())
 
 
-def test_a_beam_as_wide_as_all_beginnings_finds_the_best_text(params, every_text, alpha=2.0):
+def test_a_beam_as_wide_as_all_beginnings_finds_the_best_text(params, every_text):
+    alpha = 2.0
     tokens, lengths, scores = search(params, SOURCE, SOURCE_LENGTHS, len(every_text[0]), alpha)
     for b in range(B):
         expected = scored(every_text[b], alpha)

@@ -73,5 +73,5 @@ def test_bad_input_is_one_sentence(run, tmp_path, fails, content, flags, exit_co
 
 
 def test_flags_of_a_text_need_one(run, fails):
-    for flags in (["--stride", "3"], ["--special_tokens"]):
+    for flags in (["--stride", "3"], ["--window", "0"], ["--special_tokens"]):
         fails(f"{flags[0]} belongs to --text", USAGE, "evaluate", run, *flags)
