@@ -67,9 +67,9 @@ def _first_line(file: Path) -> str:
     return file.read_text("utf-8").partition("\n")[0].strip('"')
 
 
-def entry() -> None:
+def entry(args: Sequence[str] | None = None) -> None:
     """Run one command, and end the process."""
-    process.end(main())
+    process.end(main(args))
 
 
 def main(args: Sequence[str] | None = None) -> int:

@@ -5,7 +5,7 @@ The same as `apformer train --d_model 128`; `--help` lists the flags. README.md 
 
 import sys
 
-from apformer.cli import main
+from apformer.cli import entry
 
 if __name__ == "__main__":
-    sys.exit(main(["train", *sys.argv[1:]]))
+    entry(["train", *sys.argv[1:]])

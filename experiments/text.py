@@ -6,7 +6,7 @@ FILE`, whose flags follow FILE.
 
 import sys
 
-from apformer.cli import main
+from apformer.cli import entry
 
 if __name__ == "__main__":
     words = sys.argv[1:]
@@ -14,4 +14,4 @@ if __name__ == "__main__":
         print(__doc__)
     if words and not words[0].startswith("-"):
         words = ["--text", *words]
-    sys.exit(main(["train", "--recipe", "text", *words]))
+    entry(["train", "--recipe", "text", *words])

@@ -9,7 +9,7 @@ The first FILE is the source, the second its translation. The same as `apformer 
 
 import sys
 
-from apformer.cli import main
+from apformer.cli import entry
 
 if __name__ == "__main__":
     words = sys.argv[1:]
@@ -17,4 +17,4 @@ if __name__ == "__main__":
         print(__doc__)
     if len(words) > 1 and not words[0].startswith("-") and not words[1].startswith("-"):
         words = ["--source", words[0], "--target", words[1], *words[2:]]
-    sys.exit(main(["train", "--recipe", "translate", *words]))
+    entry(["train", "--recipe", "translate", *words])

@@ -7,7 +7,7 @@ words in the plane of their first two principal components.
 
 import sys
 
-from apformer.cli import main
+from apformer.cli import entry
 
 if __name__ == "__main__":
     words = sys.argv[1:]
@@ -15,4 +15,4 @@ if __name__ == "__main__":
         print(__doc__)
     if words and not words[0].startswith("-"):
         words = ["--text", *words]
-    sys.exit(main(["train", "--recipe", "words", *words]))
+    entry(["train", "--recipe", "words", *words])

@@ -12,7 +12,7 @@ from apformer.tasks.progressions.options import Options
 def exact(digits: int = 3) -> Settings:
     """Arithmetic progressions of a fixed number of digits, certified in the fewest steps. The default.
 
-    Its window reaches one token beyond the same place of the term before: exact weights exist there.
+    Its window reaches the same place of the term before; of four digits or more, one token beyond it.
     """
     few, many = digits <= 3, digits >= 5  # the more digits, the rarer a long carry
     architecture = model.Config(
@@ -20,16 +20,16 @@ def exact(digits: int = 3) -> Settings:
         n_heads=8,
         d_ff=128,
         position="relative",
-        window=min(max(digits, 1), 9) + 3,
+        window=min(max(digits, 1), 9) + (2 if few else 3),
         output_projection=True,
         attention_sink=True,
         final_norm=True,
     )
     training = Training(
-        steps=8000 if many else 1500 if few else 4000,
+        steps=8000 if many else 1200 if few else 4000,
         until="certified",
         batch_size=128 if many else 64,
-        save_every=500,
+        save_every=400 if few else 500,
         ema=0.98 if few else 0.0,
     )
     options = Options(hard_fraction=0.5, mined_per_hard=16, prefix_rows=192 if few else 0)
