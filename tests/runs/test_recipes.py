@@ -11,7 +11,6 @@ from apformer.errors import CHECKPOINT, USAGE, UserError
 from apformer.runs import fit, recipes
 from apformer.tasks import settings_file
 from apformer.tasks.progressions.recipes import exact
-from tests.helpers import circuit
 from tests.helpers.refusals import refused
 
 
@@ -26,12 +25,12 @@ def test_the_sketch_is_the_plain_model():
     assert settings.training.recipe == "sketch"
 
 
-def test_exact_is_the_default_and_sees_what_the_circuit_sees():
+def test_exact_is_the_default_and_its_window_reaches_the_term_before():
     settings = recipes.parse([])
     assert settings == recipes.parse(["--recipe=exact"]) == exact(3)
-    assert settings.model.window == circuit.config(3).window == 6 and settings.model.position == "relative"
+    assert settings.model.window == 5 and settings.model.position == "relative"
     for flag in (["--digits", "5"], ["--digits=5"]):
-        assert recipes.parse(flag).model.window == circuit.config(5).window == 8
+        assert recipes.parse(flag).model.window == 8
 
 
 @pytest.mark.parametrize(
