@@ -73,8 +73,8 @@ def initial_state(settings: Settings, start_params: Any = None, hypers: Sequence
 
 def abstract_state(settings: Settings) -> TrainState:
     """Return the shapes and dtypes of `initial_state(settings)`, as `jax.eval_shape` does, without computing it."""
-    run, program, hyper = settings.training, _compiled_settings(settings), settings.optimizer.hyper()
-    members, member = run.members, _compiled_initial().eval_shape(run.seed, hyper, None, program)  # traced once
+    program, hyper, members = _compiled_settings(settings), settings.optimizer.hyper(), settings.training.members
+    member = jax.eval_shape(partial(_initial, settings=program), settings.training.seed, hyper, None)
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((members,) * (members > 1) + leaf.shape, leaf.dtype), member)
 
 
