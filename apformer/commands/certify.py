@@ -1,4 +1,4 @@
-"""Prove a run on every context there is: the count, the errors, the smallest margin, and two lines."""
+"""Prove that a model is right in every context, in exact arithmetic and for any float32 rounding."""
 
 import json
 import sys

@@ -34,8 +34,8 @@ class Evaluate:
         text: Text file in UTF-8 to measure a language model on.
         window: With --text: tokens that the model reads at once. The default is all it can read, or without a
             bound the --context of its training. Windows do not overlap.
-        stride: With --text: tokens by which the window moves. With fewer than --window, windows overlap, as in the
-            guide to perplexity of `transformers`. A window then holds the last token to predict, too.
+        stride: With --text: tokens by which the window moves. With fewer than --window, windows overlap, and the
+            last token of a window is only predicted, as in the guide to perplexity of `transformers`.
         special_tokens: With --text: read special tokens in it, such as <|endoftext|>. Without this flag, a text with
             some is refused.
         adapter: With --text: folder of low-rank adapters, saved alone, to merge into the model.

@@ -2,10 +2,10 @@
 
     apformer sweep --position sinusoidal,relative --window None,9 --members 4 --steps 500 --d_model 64
 
-Commas separate values, and a value may bring flags of its own: `--position "relative,sinusoidal --position_offset
-400"`. `--members` says how many seeds; learning rates and weight decays are further members of the same program, other
-flags are compiled and trained in turn. All are trained to the last step, and the last state is measured: its loss on
-the validation rows, and the share of them that is exactly right.
+Commas separate values. A value may have flags of its own: `--position "relative,sinusoidal --position_offset 400"`.
+`--members` is the number of seeds. Models that differ only in seed, learning rate or weight decay are trained in one
+program, others one after the other. All are trained to the last step, and measured there: the loss on the validation
+rows, and the share of these rows that is exactly right.
 
     runs/<UTC time>-sweep/
         sweep.json      the flags, the versions, one record a member; failed: its numbers were not finite

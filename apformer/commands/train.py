@@ -58,7 +58,7 @@ def train(settings: Settings) -> Path:
 
 
 def _start_params(settings: Settings) -> Any:
-    """Return the parameters of the model that the settings name to begin with, or None."""
+    """Return the parameters of the model in --init_from, or None."""
     folder = tasks.load(settings.task).init_from(settings)
     if folder is None:
         return None

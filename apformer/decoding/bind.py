@@ -45,7 +45,7 @@ def bind(architecture: ModuleType, params: Any, cfg: Any, mesh: Mesh | None = No
     """Return the Model of a module, such as `apformer.model`, with these parameters and this Config.
 
     Matrix products have the highest precision, also on GPU and TPU, so that predictions are those of a certified model.
-    mesh: devices.mesh(), which shares out rows if its devices divide their number; None for one device.
+    mesh: devices.mesh(), over which rows are split if their number is a multiple of the devices; None for one device.
     """
     apply, extend, init_cache = _functions(architecture, cfg, mesh)
     params = devices.place(params, mesh, 1)

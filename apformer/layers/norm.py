@@ -22,7 +22,7 @@ def root(c_BTD: Array, epsilon: float) -> Array:
 
 @derivative("layer_norm")
 def centred(x_BTD: Array, epsilon: float) -> Array:
-    """Return n(x - mean): every vector with mean 0, and a mean of squares near 1."""
+    """Return (x - mean) / sqrt(variance + epsilon) of each vector: mean 0, and variance near 1."""
     c_BTD = x_BTD - x_BTD.mean(-1, keepdims=True)
     return c_BTD / root(c_BTD, epsilon)
 

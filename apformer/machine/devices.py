@@ -137,7 +137,7 @@ def _of_group(devices: np.ndarray, mesh: Mesh | None, leaf: jax.Array) -> jax.Ar
 
 
 def connect(mesh: Mesh | None) -> None:
-    """Connect the devices of several processes now: later, one may compile longer than another waits."""
+    """Connect the devices of several processes before they compile, since one may compile longer than another waits."""
     if mesh is None or not _of_several_processes(mesh):
         return
     processes.begin()

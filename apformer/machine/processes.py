@@ -154,7 +154,7 @@ def most(number: int) -> int:
 
 
 def of_first(value: Any) -> Any:
-    """Return the `value` of process 0; of types that JSON has."""
+    """Return the `value` of process 0, which JSON must be able to hold."""
     text = json.dumps(value)
     text = text.ljust(most(len(text)))  # arrays of all processes have one shape
     return json.loads(bytes(multihost_utils.broadcast_one_to_all(np.frombuffer(text.encode(), np.uint8))))

@@ -1,4 +1,4 @@
-"""Make the directory of a run: once, locked while in use, never overwritten, found again by name.
+"""Make, lock and find the directories of runs.
 
     runs/20261120-213259-exact/
         config.json      flags, versions and data;
@@ -7,8 +7,7 @@
         .lock            held while a process trains here.
     runs/latest          a link to the newest run; where there are no links, the newest is found by its name
 
-Each file is written to a temporary file, forced to the disk and renamed. So a reader finds the old text or the new one,
-never half of it.
+config.json is written whole or not at all, and metrics.jsonl grows by whole lines (apformer/files.py).
 """
 
 import errno

@@ -130,7 +130,7 @@ def diverged(records: list[dict]) -> list[dict[str, int]]:
 
 
 def stale(path: Path) -> int:
-    """Return the number of checkpoints since the best. It is read from metrics.jsonl, as a resumed run needs it."""
+    """Return the number of checkpoints since the best one, from metrics.jsonl."""
     scores = [finite_mean(score(record)) for record in read_metrics(path) if "validation_loss" in record]
     return len(scores) - 1 - int(np.argmin(scores)) if scores else 0
 

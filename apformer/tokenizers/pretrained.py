@@ -199,9 +199,9 @@ def _checked(tokenizer: Any, path: Path) -> BytePairs:
 
 
 def _require_plain(tokenizer: Any) -> None:
-    """Raise ValueError if a part of a tokenizer changes a text, other than by writing bytes as letters, once.
+    """Raise ValueError if a tokenizer changes a text before it cuts it, other than by writing bytes as letters, once.
 
-    Thirty parts that make a text longer would fill the memory.
+    A chain of thirty such steps, each of which makes a text longer, would fill the memory.
     """
     content = json.loads(tokenizer.to_str())
     unchanged = (content["normalizer"] or {"normalizers": []}).get("normalizers") == []

@@ -8,7 +8,8 @@ from apformer import cli
 
 PAGE = 4096
 FLAGS = """--digits 2 --max_difference 30 --max_terms 6 --d_model 16 --n_layers 2 --n_heads 2 --steps 60 --batch_size 8
- --log_every 5 --save_every 10 --keep 4 --warmup_steps 5 --test_sequences 50 --dropout 0.1"""
+ --log_every 5 --save_every 10 --keep 4 --warmup_steps 5 --test_sequences 50 --dropout 0.1 --prefix_rows 0
+ --hard_fraction 0"""
 
 
 def run(path):

@@ -1,5 +1,7 @@
 """A model of `transformers` beside ours: its logits, and the texts of both."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,10 +26,16 @@ def same_greedy(theirs, params, cfg, tokens_BT, steps, dtype=jnp.float32):
     mask = torch.ones_like(inputs)
     expected = theirs.generate(inputs, attention_mask=mask, max_new_tokens=steps, do_sample=False, pad_token_id=0)
 
+    found = greedy(params, model.init_cache(cfg, B, T + steps, dtype), tokens_BT, cfg, steps)
+    np.testing.assert_array_equal(found, expected[:, T:].numpy())
+    return found
+
+
+@partial(jax.jit, static_argnames=("cfg", "steps"))
+def greedy(params, cache, tokens_BT, cfg, steps):
+    """Our greedy tokens (B, steps)."""
+
     def extend(tokens_BT, cache, lengths_B=None):
         return model.extend(params, tokens_BT, cache, cfg, lengths_B=lengths_B)
 
-    cache = model.init_cache(cfg, B, T + steps, dtype)
-    found = jax.jit(generate, static_argnums=(0, 4))(extend, cache, tokens_BT, np.full(B, T, np.int32), steps)
-    np.testing.assert_array_equal(found, expected[:, T:].numpy())
-    return found
+    return generate(extend, cache, tokens_BT, np.full(len(tokens_BT), tokens_BT.shape[1], np.int32), steps)

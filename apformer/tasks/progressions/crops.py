@@ -1,4 +1,4 @@
-"""Crops of progressions for training: a few terms from anywhere, or from where rare, long carries occur.
+"""Crop progressions for training: a few terms from any place, or from places where rare, long carries occur.
 
 Two terms fix a progression, so a model can learn from a few terms. Most rules of addition show in every crop. A carry
 through several places is rare, and it occurs where a term is close to a round number:
@@ -47,9 +47,9 @@ def terms_before(key: jax.Array, crops: Progressions, cfg: Config, terms: int) -
 
 
 def long(key: jax.Array, cfg: Config, batch_size: int) -> Progressions:
-    """Draw progressions with a uniform number of terms, then a difference that fits, then a first term.
+    """Draw a number of terms uniformly, then a difference that fits, then a first term; extend the row as far as it fits.
 
-    A progression is then extended as far as it fits. Those on no training line get 0 terms.
+    Rows that are not on a training line get 0 terms.
 
     Pure; all but key are static under jit.
     """

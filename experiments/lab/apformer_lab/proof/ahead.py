@@ -68,21 +68,16 @@ def slices(data: dict, cfg: dict, weights: dict) -> Iterator[np.ndarray]:
     may_skip_end, last = keys((space, space, x, y), weights, cfg)
     last |= may_skip_end[:, None]  # the search then reaches z, which may be anything
     start = [tuple((u + c) // 10 for c in CARRIES) for u in u.tolist()]
-    found = {(f, place): np.zeros((3, 3), bool) for f in FUNCTIONS for place in range(100)}  # bit, c_j
-    changed = True
-    while changed:
-        changed = False
-        for (f, place), reachable in found.items():
-            new = np.outer(last[place], bits == f[1])
-            for below, g in enumerate(start):
-                h = tuple(f[c + 1] for c in g)
-                new |= np.outer(possible_bits[below, place], np.isin(bits, h))
-                if may_skip[below, place]:
-                    new |= found[h, below]
-            if (new > reachable).any():
-                reachable |= new
-                changed = True
-    reachable = np.stack([found[f, place] for place, f in enumerate(start)])  # for the place below the predicted one
+    functions = np.array(FUNCTIONS)
+    after = np.array([[FUNCTIONS.index(tuple(f[c + 1] for c in g)) for g in start] for f in FUNCTIONS])  # (7, 100)
+    carries = (functions[after][..., None] == bits).any(2)  # that a place may pass on, (7, 100, 3)
+    direct = last[:, :, None] & (functions[:, 1, None] == bits)[:, None, None]
+    direct |= np.einsum("lpb,flc->fpbc", possible_bits, carries)
+    found, new = np.zeros_like(direct), direct  # (7, 100, bit, c_j)
+    while (new != found).any():
+        found = new
+        new = direct | np.einsum("lp,flbc->fpbc", may_skip, found[after, range(100)])
+    reachable = found[[FUNCTIONS.index(f) for f in start], range(100)]  # for the place below the predicted one
     place, above, bit, c = grid(range(100), range(100), range(3), range(3))
     occurs = reachable[place, bit, c]
     inner = [x[place], y[place], x[above], y[above], bit, (u[above] + bits[c]) % 10]
