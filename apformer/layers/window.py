@@ -46,7 +46,7 @@ def view(T: int, W: int) -> View:
 
 
 def cached_view(cache: dict[str, Any], square: View, W: int) -> View:
-    """Return the view of new tokens after those in a cache. square: the view of the same tokens for masked attention."""
+    """Return the view of new tokens after those in a cache. square: their view for masked attention."""
     B, T = square.positions_BT.shape
     rows_B1, step_1W = jnp.arange(B)[:, None], jnp.arange(W, dtype=jnp.int32)[None]
     before_BP = cache["length"][:, None] + step_1W[:, 1:] - W

@@ -47,7 +47,7 @@ def terms_before(key: jax.Array, crops: Progressions, cfg: Config, terms: int) -
 
 
 def long(key: jax.Array, cfg: Config, batch_size: int) -> Progressions:
-    """Draw a number of terms uniformly, then a difference that fits, then a first term; extend the row as far as it fits.
+    """Draw a number of terms uniformly, then a difference that fits, then a first term; extend rows as far as they fit.
 
     Rows that are not on a training line get 0 terms.
 
