@@ -115,8 +115,9 @@ def test_what_the_machine_refuses_is_a_sentence(call, said, capsys):
     assert re.search(said, err) and err.count("\n") == 1
 
 
-def test_a_platform_that_is_not_here_is_named():
-    done = python("-m", "apformer", "train", code=errors.USAGE, cwd="/", JAX_PLATFORMS="rocm")
+@pytest.mark.parametrize("command", ["train", "doctor"])
+def test_a_platform_that_is_not_here_is_named(command):
+    done = python("-m", "apformer", command, code=errors.USAGE, cwd="/", JAX_PLATFORMS="rocm")
     assert done.stderr.count("\n") == 1
     assert re.search(r"JAX does not start \(.*rocm.*\): set JAX_PLATFORMS=cpu", done.stderr)
 

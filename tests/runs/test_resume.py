@@ -239,9 +239,9 @@ def test_a_run_is_trained_further(copied, only_train, tmp_path):
     assert [line["step"] for line in records(copy)] == [*range(2, 33, 2)] and records(copy)[:14] == records(path)
     odd = train(with_training(steps=5), tmp_path / "odd")
     with refused(USAGE, "step 5 is no multiple of --log_every 2, .*: add --step 4"):
-        go_on(odd, steps=8)
-    go_on(odd, 4, 8)
-    assert [line["step"] for line in records(odd)] == [2, 4, 6, 8]
+        go_on(odd, steps=9)
+    go_on(odd, 4, 9)
+    assert [line["step"] for line in records(odd)] == [2, 4, 6, 8, 9]
 
 
 def test_a_run_whose_checkpoints_are_all_damaged_does_not_begin_anew(copied):
