@@ -63,11 +63,6 @@ def named_weights(params: Any) -> dict[str, np.ndarray]:
     return {name: np.asarray(leaf, np.float64) for name, leaf in leaves.named(params).items()}
 
 
-def prove_worst(case: Case, tally: dict) -> dict:
-    """Prove the worst contexts of a screening, and return their tally: a quick test whether the proof may succeed."""
-    return check.prove_slice(case, np.array([context["column"] for context in tally["worst"]], np.int64).T)
-
-
 # Screening
 
 

@@ -25,7 +25,6 @@ from apformer.settings import Settings
 PATIENCE = 1800  # seconds that an enumeration may take without --yes
 PARTIAL = "certificate.partial.json"
 KEEP_EVERY = 30  # seconds
-SCREENED = 2**22  # contexts above which JAX screens before a proof that may fail, since numpy is slower
 
 
 @dataclass(frozen=True)
@@ -99,9 +98,8 @@ def certify_run(
         screen: Let JAX compute the model alone, without a proof, as for models that numpy does not compute.
         theorem: Leave out the bounds of rounding.
         compare: Compare the logits of JAX with those of numpy after every string.
-        hasty: End at the WORST-th error, or at the first margin below its bound. With more than SCREENED contexts, JAX
-            screens them before numpy proves them. If the proof fails, no file is written, and the result is
-            {"certified": False, "missed": the contexts with the smallest margins}.
+        hasty: End at the WORST-th error, or at the first margin below its bound. If the proof fails, no file is
+            written, and the result is {"certified": False, "missed": the contexts with the smallest margins}.
 
     Raises:
         UserError: Exit code USAGE, if it would take more than `patience`, if the task has no contexts, or with
@@ -123,18 +121,10 @@ def certify_run(
     identity = files.plain(identity)  # as it is read back: JSON has no tuples
     if case.fault and not screen:
         tell(f"{path} is screened by JAX, since numpy does not compute such a model: {case.fault}")
-    model, prove, hopeless = bind_run(settings, params), not screen and case.fault is None, False
-    tally, seconds = check.TALLY, 0.0
-    if not prove or (hasty and (case.total or np.inf) > SCREENED):
-        tally, seconds = _enumerate(path, case, identity, patience, model, hasty)
-        hopeless = hasty and (
-            tally["errors"] or (prove and check.verdict(certificate.prove_worst(case, tally), None, case.bounded)[2])
-        )
-    if prove and not hopeless:
-        tally, more = _enumerate(path, case, identity, patience, hasty=hasty)
-        seconds += more
-    result = certificate.conclude(case, tally, prove and not hopeless) | {"seconds": round(seconds, 1)} | identity
-    if hopeless or (hasty and prove and not result["certified"]):
+    model, prove = bind_run(settings, params), not screen and case.fault is None
+    tally, seconds = _enumerate(path, case, identity, patience, None if prove else model, hasty)
+    result = certificate.conclude(case, tally, prove) | {"seconds": round(seconds, 1)} | identity
+    if hasty and prove and not result["certified"]:
         named = getattr(case.contexts, "named", lambda context, data: {"margin": context["margin"]})
         return {"certified": False, "missed": [named(context, case.data) for context in tally["worst"]]}
     if compare:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from apformer import cli
-from apformer.analysis import certificate
 from apformer.commands import certify, train
 from apformer.files import read_json
 from apformer.optimizer import Config as Optimizer
@@ -143,13 +142,11 @@ def test_too_many_contexts_are_asked_once(exact, tmp_path, monkeypatch):
     assert asked == [2, None]  # and at the end
 
 
-@pytest.mark.parametrize(("screened", "judge"), [(0, (certificate, "screen_slice")), (2**20, (check, "prove_slice"))])
-def test_in_haste_errors_end_it_and_contexts_are_named(tmp_path, monkeypatch, screened, judge):
+def test_in_haste_errors_end_it_and_contexts_are_named(tmp_path, monkeypatch):
     settings, path = kept(tmp_path / "run", sign=-1)
     monkeypatch.setattr(rows, "SLICE", 600)
-    monkeypatch.setattr(certify, "SCREENED", screened)
-    asked, right = [], getattr(*judge)
-    monkeypatch.setattr(*judge, lambda *args: asked.append(1) or right(*args))
+    asked, right = [], check.prove_slice
+    monkeypatch.setattr(check, "prove_slice", lambda *args: asked.append(1) or right(*args))
     found = certify.certify_run(path, settings, hasty=True)
     assert not found["certified"] and len(found["missed"]) == check.WORST and len(asked) == 1
     assert all(context["margin"] < 0 and context["given"] >= 2 for context in found["missed"])
@@ -171,9 +168,7 @@ def test_a_few_errors_do_not_end_a_hasty_proof_without_bounds(tmp_path, monkeypa
     assert len(slices) > 1 and min(margins) < 0 < max(margins)
 
 
-@pytest.mark.parametrize("screened", [0, 2**20])
-def test_a_margin_that_numpy_does_not_prove_is_no_certificate_and_leaves_nothing(tmp_path, monkeypatch, screened):
-    """Neither after a screening, of which the smallest margins are proven first, nor without one."""
+def test_a_margin_that_numpy_does_not_prove_is_no_certificate_and_leaves_nothing(tmp_path, monkeypatch):
     right = check.rounding.bounded_logits
 
     def judge(codes, *args):
@@ -181,7 +176,6 @@ def test_a_margin_that_numpy_does_not_prove_is_no_certificate_and_leaves_nothing
         return logits, np.minimum(ratio, 0.5)
 
     monkeypatch.setattr(check.rounding, "bounded_logits", judge)
-    monkeypatch.setattr(certify, "SCREENED", screened)
     settings, path = kept(tmp_path / "run")
     found = certify.certify_run(path, settings, hasty=True)
     assert not found["certified"] and min(context["margin"] for context in found["missed"]) > 0

@@ -155,12 +155,6 @@ def test_a_margin_below_its_bound_is_a_theorem_and_no_more(tally, monkeypatch):
     assert "NOT PROVEN for float32: rounding may change " in tables.certificate(result | {"seconds": 1.0})
 
 
-def test_what_jax_finds_the_smallest_margins_of_is_proven_first(tally):
-    some = certificate.prove_worst(case(), tally["jax"])
-    assert some["strings"] == some["covered"] > certificate.check.WORST
-    assert some["smallest_margin"] == tally["numpy"]["smallest_margin"]
-
-
 def test_all_products_are_at_the_highest_precision():
     text = str(jax.make_jaxpr(BOUND.apply)(np.zeros((2, 5), np.int32)))
     assert text.count("dot_general") == text.count("precision=(Precision.HIGHEST") > 0
