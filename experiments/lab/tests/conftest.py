@@ -19,6 +19,7 @@ import pytest
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_traceback_in_locations_limit", 0)  # to find where an operation was written takes time
 hypothesis.settings.register_profile("lab", deadline=None, max_examples=20)
 hypothesis.settings.load_profile("lab")
 
