@@ -11,8 +11,8 @@ pytestmark = pytest.mark.faults
 reliability, runs = map(importlib.import_module, ["reliability", "faults._runs"])
 # Of each trial: the cases of its small form, the figures that must be 0, and the least that others must be.
 SMALL = {
-    "calls": (6, ("lost", "unequal", "unsaid", "silent"), {"cases": 3, "calls": 300}),
-    "corruption": (54, ("silent",), {"back": 1, "refused": 1, "newest": 20, "older": 8}),
+    "calls": (4, ("lost", "unequal", "unsaid", "silent"), {"cases": 3, "calls": 300}),
+    "corruption": (36, ("silent",), {"back": 1, "refused": 1, "newest": 15, "older": 5}),
     "resumes": (3, (), {"equal": 3, "again": 1}),
     "kills": (4, ("lost", "unequal"), {"cases": 4, "most": 1}),
     "stops": (5, ("lost", "unequal", "unsaid"), {"cases": 5, "pipes": 2, "twice": 1, "terminal": 1}),

@@ -35,12 +35,12 @@ PREDICT = {settings.architecture: settings for settings in VARIANTS.values() if 
 
 
 def loaded(settings, tmp_path, **training):
-    """(settings, rows), of little data, with a short batch and one layer."""
+    """(settings, rows), of little data, with a short batch, and one layer for each side of a translator."""
     (tmp_path / "text.txt").write_text(2 * TEXT)
     little = {"text": str(tmp_path / "text.txt")}
     little |= {"largest": 999, "numbers": 300, "test_sentences": 20, "byte_pairs": 300}
     data = {name: value for name, value in little.items() if name in vars(settings.data)}
-    layers = {name: 1 for name in vars(settings.model) if name.endswith("layers")}
+    layers = {name: 1 for name in vars(settings.model) if name.endswith("coder_layers")}
     training = dataclasses.replace(settings.training, batch_size=8, log_every=2, **training)
     data, cfg = dataclasses.replace(settings.data, **data), dataclasses.replace(settings.model, **layers)
     settings = dataclasses.replace(settings, training=training, data=data, model=cfg)

@@ -21,10 +21,11 @@ FEWER |= {
     '("60", "10")': '("20", "10")',
     "--largest 999": "--largest 199",
     "--numbers 900": "--numbers 150",
-    # smaller programs: no hard and no long rows, and AdamW for GPT-2
+    # smaller programs: no hard and no long rows, few layers, and AdamW
     "--mined_per_hard 4": "--hard_fraction 0",
-    "--prefix_rows 0": "--prefix_rows 0 --long_rows 0",
-    "--test_sequences 50": "--test_sequences 50 --prefix_rows 0 --hard_fraction 0",
+    "--prefix_rows 0": "--prefix_rows 0 --long_rows 0 --n_layers 2 --rule adamw",
+    "--test_sequences 50": "--test_sequences 50 --prefix_rows 0 --hard_fraction 0 --rule adamw",
+    "--byte_pairs 400": "--byte_pairs 400 --n_encoder_layers 1 --n_decoder_layers 1 --rule adamw",
     "--vocab_size 512": "--vocab_size 512 --rule adamw",
     "--members 3": "--members 2",
 }

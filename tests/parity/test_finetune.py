@@ -21,7 +21,7 @@ pytestmark = pytest.mark.parity
 
 TEXT = "".join(f"  {k} bottles of ale, they'd say; \U0001f642 wall {1000 + 7 * k}.\n" for k in range(300))
 PROMPT, GENERATED = "7 bottles of ale, they'd", 50
-FLAGS = "--recipe text --batch_size 4 --context 96 --log_every 10 --save_every 20 --warmup_steps 2".split()
+FLAGS = "--recipe text --rule adamw --batch_size 4 --context 96 --log_every 10 --save_every 20 --warmup_steps 2".split()
 SHAPE = "--steps 60 --tokenizer byte_pairs --d_model 24 --n_heads 2 --n_layers 2 --vocab_size 300".split()
 FURTHER = "--steps 20 --learning_rate 0.01 --lora_rank 4".split()
 

@@ -28,7 +28,7 @@ pytest.importorskip("safetensors", reason='GPT-2 folders need the text extra: pi
 CONTEXT = 11
 SHAPE = {"vocab_size": 257, "d_model": 6, "n_heads": 2, "n_layers": 2, "max_len": 13}
 CFG = dataclasses.replace(gpt2.SIZES["gpt2"], **SHAPE, dropout=0.0, attention_dropout=0.0)
-FEW = f"--recipe text --context {CONTEXT} --steps 12 --batch_size 4 --log_every 2 --save_every 4".split()
+FEW = f"--recipe text --rule adamw --context {CONTEXT} --steps 12 --batch_size 4 --log_every 2 --save_every 4".split()
 LOW_RANK = ["--lora_rank", "2", "--learning_rate", "0.01"]
 
 
