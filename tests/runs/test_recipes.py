@@ -30,7 +30,7 @@ def test_exact_is_the_default_and_its_window_reaches_the_term_before():
     assert settings == recipes.parse(["--recipe=exact"]) == exact(3)
     assert settings.model.window == 5 and settings.model.position == "relative"
     for flag in (["--digits", "5"], ["--digits=5"]):
-        assert recipes.parse(flag).model.window == 7
+        assert recipes.parse(flag).model.window == 8
 
 
 @pytest.mark.parametrize(

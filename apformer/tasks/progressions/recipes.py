@@ -12,23 +12,28 @@ from apformer.tasks.progressions.options import Options
 def exact(digits: int = 3) -> Settings:
     """Arithmetic progressions of a fixed number of digits, certified in the fewest steps. The default.
 
-    The window of a layer reaches the same place of the term before. The more digits, the rarer a long carry, and the
-    more steps.
+    The window of a layer reaches the same place of the term before; of five digits or more, one token beyond it.
     """
+    few, many = digits <= 3, digits >= 5  # the more digits, the rarer a long carry
     architecture = model.Config(
         n_layers=2,
         n_heads=8,
         d_ff=128,
         position="relative",
-        window=min(max(digits, 1), 9) + 2,
+        window=min(max(digits, 1), 9) + (3 if many else 2),
         output_projection=True,
         attention_sink=True,
         final_norm=True,
     )
-    steps = 1200 * 2 ** min(max(digits - 3, 0), 2)
-    training = Training(steps=steps, until="certified", batch_size=64, save_every=400, ema=0.98)
-    options = Options(hard_fraction=0.5, mined_per_hard=16, prefix_rows=192)
-    rule = optimizer.Config(rule="muon", learning_rate=8e-3, weight_decay=0.1)
+    training = Training(
+        steps=8000 if many else 1200 if few else 4000,
+        until="certified",
+        batch_size=128 if many else 64,
+        save_every=400 if few else 500,
+        ema=0.98 if few else 0.0,
+    )
+    options = Options(hard_fraction=0.5, mined_per_hard=16, prefix_rows=192 if few else 0)
+    rule = optimizer.Config(rule="muon", learning_rate=8e-3 if few else 4e-3, weight_decay=0.1)
     return Settings("progressions", "model", training, architecture, _data(digits), options, rule)
 
 
