@@ -5,6 +5,7 @@ one, never half of one. Lines of metrics are appended one by one.
 """
 
 import errno
+import hashlib
 import json
 import math
 import os
@@ -154,18 +155,31 @@ def _read_pipe(path: Path) -> bytes:
     return path.read_bytes()
 
 
+def sha256(path: AnyPath) -> str:
+    """Return the sha256 of the bytes of a file, in hexadecimal digits. Raises OSError."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def write_text(path: AnyPath, text: str) -> None:
     """Write `text` to a file, whole or not at all, and on the disk when this returns. Raises UserError(DISK)."""
-    write_bytes(path, text.encode("utf-8"))
+    write_bytes(path, text.encode())
 
 
 def write_bytes(path: AnyPath, data: bytes) -> None:
     """Write bytes to a file, whole or not at all, and on the disk when this returns. Raises UserError(DISK)."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(data)
+
+
+@contextmanager
+def replacing(path: AnyPath) -> Iterator[Path]:
+    """Yield a temporary path for the body to write: then the file is whole, and on the disk. Raises UserError(DISK)."""
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with disk_errors(path):
         try:
-            temporary.write_bytes(data)
+            yield temporary
             fsync(temporary)
             os.replace(temporary, path)
         finally:

@@ -40,10 +40,9 @@ def parse(config: type, args: Sequence[str], program: str, description: str | No
     """
     from tyro.conf import Positional
 
-    options: dict[str, Any] = {"prog": program, "description": description}
-    parsed, rest = _read(config, args, program, **options)
-    if any(word.startswith("-") for word in rest):
-        _read(config, args, program, **options, return_unknown_args=False)  # which refuses them
+    parsed, rest = _read(config, args, program, description=description)
+    if any(re.match("-.", word) for word in rest):
+        _read(config, args, program, description=description, return_unknown_args=False)  # which refuses them
     if not rest:
         return parsed
     for field in dataclasses.fields(config):
@@ -62,7 +61,7 @@ def _read(config: type, args: Sequence[str], program: str, **options: Any) -> tu
     """Return (the dataclass, the words that are none of its flags)."""
     import tyro
 
-    options = {"args": _joined(args), "use_underscores": True, "return_unknown_args": True} | options
+    options = {"args": _joined(args), "prog": program, "use_underscores": True, "return_unknown_args": True} | options
     printed = io.StringIO()
     try:
         with redirect_stderr(printed):
@@ -71,19 +70,18 @@ def _read(config: type, args: Sequence[str], program: str, **options: Any) -> tu
         if not stop.code:
             raise
         raise UserError(_one_sentence(printed.getvalue(), program)) from None
-    return _expanded(parsed), rest
+    return map_paths(os.path.expanduser, parsed), rest  # a shell does not expand --flag=~/file
 
 
-def _expanded(part: Any) -> Any:
-    """Return a dataclass with ~ expanded in its paths, since a shell does not expand --flag=~/file."""
+def map_paths(function: Callable[[str], str], part: Any) -> Any:
+    """Return a dataclass with function(path) for each path in its fields, and in dataclasses among its fields."""
     changed = {}
     for field in dataclasses.fields(part):
         value = getattr(part, field.name)
         if dataclasses.is_dataclass(value):
-            changed[field.name] = _expanded(value)
+            changed[field.name] = map_paths(function, value)
         elif value and is_path(field.type):
-            paths = os.path.expanduser(value) if isinstance(value, str) else tuple(map(os.path.expanduser, value))
-            changed[field.name] = paths
+            changed[field.name] = function(value) if isinstance(value, str) else tuple(map(function, value))
     return dataclasses.replace(part, **changed)
 
 
@@ -117,14 +115,14 @@ def cut(args: Sequence[str], flag: str, value_is: str) -> tuple[list[str], str |
 
 
 def prompts(
-    words: list[str], file: str | None, noun: str, example: str, lines_of: Callable, keep_blank: bool = False
+    words: Sequence[str], file: str | None, noun: str, example: str, lines_of: Callable, keep_blank: bool = False
 ) -> tuple[str | None, list[str], str]:
     """Read the input lines of a command: [RUN] and a line, or [RUN] and --file with many.
 
     Args:
         words: Arguments that are no flags.
         file: Path of --file; - for standard input.
-        noun: Noun for a line in messages, such as "a prompt".
+        noun: Noun for a line in messages, such as "prompt".
         example: A whole command, for a message.
         lines_of: Function that reads the lines of a file.
         keep_blank: Whether blank lines at the end of standard input are lines, too.
@@ -137,25 +135,26 @@ def prompts(
     """
     if file is None:
         if not words or len(words) > 2 or (len(words) == 1 and os.path.isdir(words[0])):
-            remedy = f"give {noun} in quotes, as in `{example}`, or --file FILE with many"
-            fault = f"{noun} is missing" if len(words) < 2 else f"{len(words)} arguments, where a run and {noun} fit"
+            remedy = f"give a {noun} in quotes, as in `{example}`, or --file FILE with many"
+            many = f"{len(words)} arguments, where a run and a {noun} fit"
+            fault = f"a {noun} is missing" if len(words) < 2 else many
             raise UserError(f"{fault}: {remedy}")
-        return (words[0] if len(words) == 2 else None), [words[-1]], noun.replace("a ", "the ", 1)
+        return (words[0] if len(words) == 2 else None), [words[-1]], f"the {noun}"
     if len(words) > 1:
-        raise UserError(f"--file {file} takes the place of {noun}: give one of the two")
+        raise UserError(f"--file {file} takes the place of a {noun}: give one of the two")
     run = words[0] if words else None
     return (run, _standard_input(noun, keep_blank), "standard input") if file == "-" else (run, lines_of(file), file)
 
 
 def _standard_input(noun: str, keep_blank: bool) -> list[str]:
     if sys.stdin is None:
-        raise UserError(f"standard input is closed: send it {noun} a line, or give --file FILE", DATA)
+        raise UserError(f"standard input is closed: send it a {noun} a line, or give --file FILE", DATA)
     try:
         text = sys.stdin.buffer.read().decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError:
         raise UserError("standard input is not text: give it as UTF-8", DATA) from None
     if not text.strip("\n"):
-        raise UserError(f"standard input is empty: give {noun} a line", DATA)
+        raise UserError(f"standard input is empty: give a {noun} a line", DATA)
     return (text.removesuffix("\n") if keep_blank else text.rstrip("\n")).split("\n")
 
 

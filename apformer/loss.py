@@ -18,12 +18,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from apformer.layers import at_least_float32
+from apformer.layers import precise
 
 
 def token_nats(logits_BTV: jax.Array, targets_BT: jax.Array, smoothing: float = 0.0) -> jax.Array:
     """Return the cross-entropy of each token in nats, (B, T), in at least float32. smoothing: share e of the label."""
-    logits_BTV = logits_BTV.astype(at_least_float32(logits_BTV.dtype))
+    logits_BTV = precise(logits_BTV)
     target_BT = jnp.take_along_axis(logits_BTV, targets_BT[:, :, None], axis=-1)[:, :, 0]
     if smoothing:
         target_BT = (1 - smoothing) * target_BT + smoothing * logits_BTV.mean(-1)

@@ -14,6 +14,7 @@ are not those of Flax, so that parameters keep their names and the forget gate c
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from typing import Any, Literal
 
 import jax
@@ -198,7 +199,7 @@ def _run(
         return after, after["hidden"]
 
     for layer, state in enumerate(cache["layers"]):
-        cell_params = jax.tree.map(lambda stacked, layer=layer: stacked[layer], params["cells"])
+        cell_params = jax.tree.map(itemgetter(layer), params["cells"])
         state, h_TBD = jax.lax.scan(partial(step, cell_params), state, (streams[-1], real_TB1))
         layers.append(state)
         streams.append(_dropout(h_TBD, cfg, keys[layer + 1]))

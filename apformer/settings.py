@@ -107,9 +107,7 @@ def load_architecture(name: str) -> ModuleType:
     module = plugins.load("apformer.architectures", name, ARCHITECTURES, "apformer", ("Config", "init", "apply"))
     if not {"init_cache", "extend"} <= vars(module).keys():  # one of its own would not fit the other
         vars(module).update(recompute.functions(module))
-    defaults: dict[str, Any] = {"unstack": lambda params: params, "max_tokens": lambda cfg: None}
-    for attribute, function in defaults.items():
-        vars(module).setdefault(attribute, function)
+    vars(module).update({"unstack": lambda params: params, "max_tokens": lambda cfg: None} | vars(module))
     return module
 
 

@@ -111,7 +111,7 @@ def mean_over_batches(function: Callable, count: int) -> Callable:
             return jax.tree.map(jnp.add, total, function(params, *batch_and_key)), None
 
         shapes = jax.eval_shape(function, params, *jax.tree.map(lambda leaf: leaf[0], (batches, keys)))
-        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        zeros = jax.tree.map(jnp.zeros_like, shapes)
         total, _ = jax.lax.scan(add, zeros, (batches, keys))
         return jax.tree.map(lambda leaf: leaf / count, total)
 

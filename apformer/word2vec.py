@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from apformer.layers import at_least_float32, config
+from apformer.layers import config, precise
 
 Params = dict[str, Array]
 
@@ -90,17 +90,17 @@ def loss(
     inputs, (targets_BO, predicted_BO) = _sides(windows, cfg)
     h_BD, output_VD = _hidden(params, *inputs), params["output"]
     if cfg.loss == "softmax":
-        logits_BV = _precise(jnp.einsum("BD,VD->BV", h_BD, output_VD))
+        logits_BV = precise(jnp.einsum("BD,VD->BV", h_BD, output_VD))
         nats_BO = -jnp.take_along_axis(jax.nn.log_softmax(logits_BV), targets_BO, axis=1)
     else:
-        right_BO = _precise(jnp.einsum("BD,BOD->BO", h_BD, output_VD[targets_BO]))
+        right_BO = precise(jnp.einsum("BD,BOD->BO", h_BD, output_VD[targets_BO]))
         if key is None:
-            wrong_BV = _precise(jnp.einsum("BD,VD->BV", h_BD, output_VD))
+            wrong_BV = precise(jnp.einsum("BD,VD->BV", h_BD, output_VD))
             expected_B = jnp.einsum("BV,V->B", jax.nn.log_sigmoid(-wrong_BV), noise_V)
             nats_BO = -jax.nn.log_sigmoid(right_BO) - cfg.negatives * expected_B[:, None]
         else:
             negatives_BON = draw(key, noise_V, (*targets_BO.shape, cfg.negatives))
-            wrong_BON = _precise(jnp.einsum("BD,BOND->BON", h_BD, output_VD[negatives_BON]))
+            wrong_BON = precise(jnp.einsum("BD,BOND->BON", h_BD, output_VD[negatives_BON]))
             nats_BO = -jax.nn.log_sigmoid(right_BO) - jax.nn.log_sigmoid(-wrong_BON).sum(-1)
     mean = jnp.where(predicted_BO, nats_BO, 0.0).sum() / jnp.maximum(predicted_BO.sum(dtype=nats_BO.dtype), 1.0)
     return mean, {"loss": mean}
@@ -150,7 +150,3 @@ def _hidden(params: Params, words_BG: Array, inside_BG: Array) -> Array:
     v_BGD = params["input"][words_BG]
     inside_BG = inside_BG.astype(v_BGD.dtype)
     return jnp.einsum("BG,BGD->BD", inside_BG / jnp.maximum(inside_BG.sum(1), 1)[:, None], v_BGD)
-
-
-def _precise(scores: Array) -> Array:
-    return scores.astype(at_least_float32(scores.dtype))

@@ -108,7 +108,7 @@ class Strings:
         for layer in range(self.cfg["n_layers"], 0, -1):
             reads = contexts.reads(self.cfg, layer)
             below = network.distinct(np.stack([part(codes, places) for places in reads]))
-            below = below[below % 12 != network.radix(self.cfg) - 1]
+            below = below[below % 12 != self.cfg["vocab_size"]]
             self.multiply_adds += 3 * D * D * len(below) + (2 * len(reads) * D + D * D + 2 * D * F) * len(codes)
             codes = below
 

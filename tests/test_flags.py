@@ -85,7 +85,7 @@ def test_the_home_directory_is_expanded_in_paths_alone(monkeypatch):
 
 def test_every_flag_that_is_a_path_is_known_as_one():
     others = {"recipe", "prompt", "stop", "words", "from_language", "to_language", "run_and_prompt", "run_and_words"}
-    others |= {"sentence", "text", "task", "architecture", "characters"}  # `text` of `tokenize` is one itself
+    others |= {"run_and_sentence", "text", "task", "architecture", "characters"}  # `text` of `tokenize` is one itself
     commands = [importlib.import_module(f"apformer.commands.{name}") for name in cli.commands()]
     kinds = [kind for module in commands for kind in vars(module).values() if dataclasses.is_dataclass(kind)]
     kinds += [kind for task in tasks.names() for kind in (tasks.load(task).Config, tasks.load(task).Options)]

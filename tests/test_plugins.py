@@ -116,7 +116,7 @@ def test_the_architecture_of_the_page_and_an_optimizer_of_a_package_train(of_the
     moved = jax.tree.map(lambda old, new: np.abs(new - old).max(), params, after.params)
     assert {round(float(step), 5) for step in jax.tree.leaves(moved)} <= {0.0, 0.5}  # of a sign
     with Log(tmp_path / "metrics.jsonl", run, 0, 0.5) as log:
-        log.hold(1, metrics)
+        log.pending = 1, metrics, None
         assert "learning_rate" not in log.flush()
 
 

@@ -42,7 +42,7 @@ def test_training_says_that_it_compiles_until_the_first_line(tmp_path, monkeypat
     with metrics.Log(tmp_path / "metrics.jsonl", recipes.exact(), 0, 1e-3) as lines:
         assert progress.COMPILING in sys.stderr.getvalue() and "minute" in progress.COMPILING
         before = len(sys.stderr.getvalue())
-        lines.hold(10, {"loss": [2.0]})
+        lines.pending = 10, {"loss": [2.0]}, None
         lines.flush()
         lines.bar.refresh()
     after = sys.stderr.getvalue()[before:]

@@ -71,10 +71,7 @@ def ablate(params: dict, parts: Sequence[Part]) -> dict:
         for path, axes in KINDS[kind]:
             if (name := side + dot + path) in leaf_of:
                 leaf_of[name] = edited = np.array(leaf_of[name])
-                at: list[Any] = [slice(None)] * edited.ndim
-                for axis, i in zip(axes, index, strict=True):
-                    at[axis] = i
-                edited[tuple(at)] = MASKED if kind == "offset" else 0.0
+                np.moveaxis(edited, axes, range(len(axes)))[tuple(index)] = MASKED if kind == "offset" else 0.0
     return jax.tree.unflatten(jax.tree.structure(params), leaf_of.values())
 
 
@@ -91,7 +88,7 @@ def drops(params: dict, measure: Callable[[dict], dict]) -> list[dict]:
     measure = jax.jit(measure)
     with jax.default_matmul_precision("highest"):
         return [
-            {"part": part} | {name: float(value) for name, value in measure(ablate(params, part and [part])).items()}
+            {"part": part} | jax.tree.map(float, measure(ablate(params, part and [part])))
             for part in [(), *parts(params)]
         ]
 

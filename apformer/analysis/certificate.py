@@ -51,35 +51,28 @@ def case(settings: Settings, contexts: Any, params: Any) -> Case:
     if fault and not hasattr(contexts, "whole_rows"):
         raise UserError(f"the contexts are not those of this model: {fault}; train with the recipe's own flags")
     fault = fault or network.unsupported(cfg, contexts)
-    weights = {} if fault else network.complete(named_weights(params), cfg, contexts)
+    weights = {} if fault else network.complete(leaves.named(params), cfg, contexts)
     case = Case(contexts, data, cfg, weights, fault)
     if case.total == 0:
         raise UserError("no progression of this run has a third term: there is nothing to certify")
     return case
 
 
-def named_weights(params: Any) -> dict[str, np.ndarray]:
-    """Return {name: float64 array} of parameters, with the names of a file of weights."""
-    return {name: np.asarray(leaf, np.float64) for name, leaf in leaves.named(params).items()}
-
-
 # Screening
 
 
 def screen(case: Case, model: Model, tally: dict = check.TALLY) -> Iterator[dict]:
-    """Yield JAX's tally after each slice that `tally` lacks, as check.prove yields numpy's."""
+    """Yield JAX's tally after each slice that `tally` lacks, as check.prove yields numpy's.
+
+    A string that is in no text counts as right: only numpy checks it.
+    """
     for columns in islice(case.slices(), tally["slices"], None):
-        tally = check.merge(tally, screen_slice(case, model, columns))
+        _, right_NKC, logits_NKCV, computed_NKC = query_logits(case, model, columns)
+        margin_NKC = np.where(right_NKC < case.cfg["vocab_size"], np.float32(-check.LEAST), np.float32(np.inf))
+        margin_NKC[computed_NKC] = check.margins(logits_NKCV[computed_NKC], right_NKC[computed_NKC])
+        counts = {"strings": int(computed_NKC.sum()), "wrong": int((margin_NKC <= 0).sum())}
+        tally = check.merge(tally, check.tally_contexts(case, columns, margin_NKC, logits_NKCV.argmax(-1)) | counts)
         yield tally
-
-
-def screen_slice(case: Case, model: Model, columns: np.ndarray) -> dict:
-    """Compute JAX's tally of a slice of contexts. A string that is in no text counts as right: only numpy checks it."""
-    _, right_NKC, logits_NKCV, computed_NKC = query_logits(case, model, columns)
-    margin_NKC = np.where(right_NKC < case.cfg["vocab_size"], np.float32(-check.LEAST), np.float32(np.inf))
-    margin_NKC[computed_NKC] = check.margins(logits_NKCV[computed_NKC], right_NKC[computed_NKC])
-    tally = check.tally_contexts(case, columns, margin_NKC, logits_NKCV.argmax(-1))
-    return tally | {"strings": int(computed_NKC.sum()), "wrong": int((margin_NKC <= 0).sum())}
 
 
 def compare(case: Case, model: Model) -> Iterator[tuple[int, float]]:
@@ -120,10 +113,10 @@ def last_logits(model: Model, text_NT: np.ndarray, count: int) -> np.ndarray:
     tokens = BATCH_TOKENS.get(jax.default_backend(), 2**20)
     size = n_devices * max(1, min(tokens // (T * n_devices), -(-N // n_devices)))
     text_NT = np.where(text_NT < model.cfg.vocab_size, text_NT, 0).astype(np.int32)
-    batches = []
-    for first in range(0, N, size):
-        text_BT = text_NT[np.minimum(np.arange(first, first + size), N - 1)]  # the last batch repeats its last row
-        batches.append(_last_logits(model, text_BT, count))
+    batches = [  # the last one repeats its last row
+        _last_logits(model, text_NT[np.minimum(np.arange(first, first + size), N - 1)], count)
+        for first in range(0, N, size)
+    ]
     return np.concatenate(jax.device_get(batches))[:N]
 
 

@@ -127,10 +127,14 @@ def certify_run(
     if hasty and prove and not result["certified"]:
         named = getattr(case.contexts, "named", lambda context, data: {"margin": context["margin"]})
         return {"certified": False, "missed": [named(context, case.data) for context in tally["worst"]]}
+    strings, gap = 0, 0.0
     if compare:
-        result["witnesses"].append(_compared(case, model))
+        with progress.bar(unit="string", unit_scale=True, desc="compare") as bar:
+            for count, apart in certificate.compare(case, model):
+                strings, gap = strings + count, max(gap, apart)
+                bar.update(count)
+        result["witnesses"].append({"witness": certificate.XLA, "strings": strings, "largest_gap": gap})
     files.write_json(path / "certificate.json", result)
-    gap = result["witnesses"][-1].get("largest_gap", 0.0)
     if not gap <= max(certificate.LARGEST_GAP, 1e-5 * result["largest"]):
         raise UserError(
             f"logits of JAX differ by {gap:.3g} from those of the proof, which is more than rounding"
@@ -206,13 +210,3 @@ def _enumerate(
             raise
     (path / PARTIAL).unlink(missing_ok=True)
     return tally, seconds()
-
-
-def _compared(case: check.Case, model: Model) -> dict:
-    """Return the number of strings after which JAX and numpy were compared, and the largest difference of a logit."""
-    strings, gap = 0, 0.0
-    with progress.bar(unit="string", unit_scale=True, desc="compare") as bar:
-        for count, apart in certificate.compare(case, model):
-            strings, gap = strings + count, max(gap, apart)
-            bar.update(count)
-    return {"witness": certificate.XLA, "strings": strings, "largest_gap": gap}

@@ -11,7 +11,7 @@ from apformer.flags import parse
 from apformer.layers.leaves import named
 from apformer.report import tables
 from apformer.runs import directory, recipes, restore
-from apformer.settings import Settings, architecture_of
+from apformer.settings import architecture_of
 
 PROGRAM = "apformer describe"
 
@@ -33,16 +33,11 @@ def main(args: list[str]) -> None:
     """Run the command with its arguments."""
     if args and args[0].startswith("--") and args[0] != "--help":
         settings = recipes.parse(args, PROGRAM)
-        settings, _ = tasks.load(settings.task).load(settings)
+        settings, _ = tasks.of(settings).load(settings)
     else:
         settings = restore.load_settings(directory.find_begun(parse(Describe, args, PROGRAM).run))
-    print("\n".join(tables.columns(rows(settings))))
-
-
-def rows(settings: Settings) -> list[list[str]]:
-    """Return the table: a row for each array of the parameters, by name, and a row of their total number."""
     init, cfg = architecture_of(settings).init, settings.model
-    leaves: dict[str, Any] = named(jax.eval_shape(lambda key: init(key, cfg), jax.random.key(0)))
+    leaves: dict[str, Any] = named(jax.eval_shape(lambda: init(jax.random.key(0), cfg)))
     parts = [[name, " x ".join(map(str, leaf.shape)) or "1", f"{leaf.size:,}"] for name, leaf in leaves.items()]
     total = [settings.architecture, "", f"{sum(leaf.size for leaf in leaves.values()):,}"]
-    return [["part", "shape", "parameters"], *parts, total]
+    print("\n".join(tables.columns([["part", "shape", "parameters"], *parts, total])))

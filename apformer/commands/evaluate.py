@@ -78,7 +78,7 @@ def evaluate_text(args: Evaluate, file: str) -> dict:
     lm = language_model.load(args.run, args.member, args.adapter)
     window, most = args.window, lm.max_tokens or 2**20
     if window is None:  # all that it can read, or the context of training
-        window = lm.max_tokens or load_settings(directory.find(args.run)).data.context
+        window = lm.max_tokens or max(2, load_settings(directory.find(args.run)).data.context)
     require("window", 2 <= window <= most, args, f"2 to {most}")
     require("stride", args.stride is None or 1 <= args.stride <= window, args, f"1 to {window}, the tokens of a window")
     text = corpus.read(file)
@@ -115,10 +115,6 @@ def evaluate_run(
     if failed:
         listed = ", ".join(f"{each['member']} at step {each['step']:,}" for each in failed)
         result["diverged"], table = failed, f"{table}\nDiverged, and left out: member {listed}."
-    if writes:
-        files.write_json(path / "evaluation.json", result)
-        for name, text in evaluation.files.items():
-            files.write_text(path / name, text)
     if settings.training.members > 1 and member is None:
         others = {"seconds", *vars(settings.options)}
         names = [name for name, value in evaluation.result.items() if type(value) is float and name not in others]
@@ -131,14 +127,16 @@ def evaluate_run(
         lines = [[str(each["member"]), *(f"{each[name]:.4f}" for name in names)] for each in result["members"]]
         mean = ["mean ± sd", *(tables.mean_sd([each[name] for each in result["members"]], 4) for name in names)]
         table = "\n".join([table, "", *tables.columns([["member", *names], *lines, mean])])
-        if writes:
-            files.write_json(path / "evaluation.json", result)
+    if writes:
+        files.write_json(path / "evaluation.json", result)
+        for name, text in evaluation.files.items():
+            files.write_text(path / name, text)
     return evaluation._replace(result=result, table=table)
 
 
 def draw(path: Path, settings: Settings, rows: Any, evaluation: tasks.Evaluation) -> None:
     """Write the figures of a run into its folder `figures`."""
-    curve = figures.loss_curve(read_metrics(path), tasks.load(settings.task).floor(settings, rows))
+    curve = figures.loss_curve(read_metrics(path), tasks.of(settings).floor(settings, rows))
     figures.save(path / "figures", {"loss": curve} | evaluation.figures)
 
 
@@ -146,4 +144,4 @@ def measure(settings: Settings, rows: Any, params: Any) -> tasks.Evaluation:
     """Return the task's Evaluation of parameters, with a progress bar."""
     with progress.bar(desc="evaluate", leave=False) as bar:
         model = bind_run(settings, params)
-        return tasks.load(settings.task).evaluate(model, settings, rows, progress.reporter(bar))
+        return tasks.of(settings).evaluate(model, settings, rows, progress.reporter(bar))

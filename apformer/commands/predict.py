@@ -37,7 +37,7 @@ class Predict:
 def predict(args: Predict) -> None:
     """Print the continuation of each prompt. Raises UserError that names the flag, the prompt or the line."""
     require("terms", args.terms >= 1, args, "at least 1")
-    place, lines, name = prompts([*args.run_and_prompt], args.file, "a prompt", EXAMPLE, text_file.lines_of)
+    place, lines, name = prompts(args.run_and_prompt, args.file, "prompt", EXAMPLE, text_file.lines_of)
     run = runs.load(place, args.member)
     continue_lines = tasks.ability(run.settings, "predict", run.path)
     results = continue_lines(run.model, run.settings, lines, name, args.terms)

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import jax
+import optax
 
 from apformer import files, tasks
 from apformer.analysis import pca
@@ -65,7 +65,7 @@ def write(
     weights: whether the page has the model. missing: {part: reason} of what the page cannot show.
     """
     params, step, member = restore.load_params(path, settings, member)
-    size = 4 * sum(leaf.size for leaf in jax.tree.leaves(params))
+    size = 4 * optax.tree.size(params)
     refusal, fits = template.refusal(settings.architecture, settings.model), size <= LARGEST
     if not fits:
         tell(f"{path}: the page is without the model, whose weights are {size / 1e6:,.0f} MB")
@@ -92,7 +92,7 @@ def _of_run(path: Path, settings: Settings, params: Any, step: int, member: int,
         "settings": config["flags"],
         "versions": _dict(config.get("versions")),
         "source": _dict(config.get("data")),
-        "parameters": sum(leaf.size for leaf in jax.tree.leaves(params)),
+        "parameters": optax.tree.size(params),
         "parameters_sha256": provenance.digest(params),
         "step": step,
         "member": member,
@@ -118,7 +118,7 @@ def _plane(architecture: str, params: dict) -> dict[str, list] | None:
 
 def _of_task(path: Path, settings: Settings, rows: Any, params: Any, data: dict) -> dict:
     """Return the page's data by the task, see `report.sections`. params: None if the model is not to be run."""
-    task = tasks.load(settings.task)
+    task = tasks.of(settings)
     evaluation = _of_this_model(path / "evaluation.json", data, "evaluate")
     try:
         shown = sections.check(task.page(settings, rows, params, evaluation, path))

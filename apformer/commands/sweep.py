@@ -4,7 +4,7 @@
 
 Commas separate values. A value may have flags of its own: `--position "relative,sinusoidal --position_offset 400"`.
 `--members` is the number of seeds. Models that differ only in seed, learning rate or weight decay are trained in one
-program, others one after the other. All are trained to the last step, and measured there: the loss on the validation
+program, others one after the other. All are trained to their end, and measured there: the loss on the validation
 rows, and the share of these rows that is exactly right.
 
     runs/<UTC time>-sweep/
@@ -67,7 +67,7 @@ def main(args: list[str]) -> None:
     """
     if {"-h", "--help"} & {*args}:
         print(__doc__)
-        recipes.parse(["--help", *args], PROGRAM)
+        recipes.parse(["--help", *(word.partition(",")[0] for word in args)], PROGRAM)
     flags = read(args)
     if [program.joint.training.members for program in programs(flags)] == [1]:
         raise UserError("nothing is compared: give a flag several values, such as --n_heads 1,4, or --members 4")
@@ -140,7 +140,7 @@ def _settings(fixed: dict[str, str | None], combination: dict[str, str]) -> Sett
         words += switches.get(value) or [f"--{flag}", *(value.split() or [value])]
     try:
         settings = recipes.parse(words, PROGRAM)
-        task = tasks.load(settings.task)
+        task = tasks.of(settings)
         for flag, refused in (("average", settings.training.average > 1), ("init_from", task.init_from(settings))):
             if refused:
                 raise UserError(f"--{flag} is no flag of a sweep, which measures new models at the end: drop it")
@@ -197,17 +197,18 @@ def _measure(path: Path, program: Program) -> list[dict]:
         clock = np.array([line["seconds"] for line in metrics])
         gained = np.diff(clock, prepend=0.0)  # the clock starts anew when a run is resumed
         seconds = np.where(gained > 0, gained, clock).sum() / members
-        last = {key: np.ravel(np.asarray(value, float)) for key, value in metrics[-1].items()}
-        last = {key.removeprefix(VALIDATION): last[key] for key in last if key.startswith(VALIDATION)}
+        last = {
+            key.removeprefix(VALIDATION): np.ravel(np.asarray(value, float))
+            for key, value in metrics[-1].items()
+            if key.startswith(VALIDATION)
+        }
     except UserError as error:
         if error.exit_code != NON_FINITE:
             raise
         seconds, last = 0.0, {"loss": np.full(members, np.nan)}
     shapes = jax.tree.leaves(abstract_state(program.joint).params)
-    records = []
-    for member in range(members):
-        finite = bool(np.isfinite(last["loss"][member]))
-        record = {
+    return [
+        {
             "combination": program.combinations[member // seeds],
             "folder": program.folder,
             "member": member,
@@ -217,8 +218,8 @@ def _measure(path: Path, program: Program) -> list[dict]:
             "validation": {key: float(values[member]) for key, values in last.items()} if finite else {},
             "seconds": round(seconds, 1),
         }
-        records.append(record)
-    return records
+        for member, finite in enumerate(np.isfinite(last["loss"]).tolist())
+    ]
 
 
 def train(path: Path, program: Program) -> None:
@@ -234,7 +235,7 @@ def train(path: Path, program: Program) -> None:
             rows = load_rows(path)
             step, state = checkpoint.load(path / "checkpoints", abstract_state(settings))
         else:
-            (_, rows), step = tasks.load(settings.task).load(settings), 0
+            (_, rows), step = tasks.of(settings).load(settings), 0
             begin(path, settings, rows)
             hypers = [each.optimizer.hyper() for each in program.settings]
             state = initial_state(program.settings[0], hypers=hypers)

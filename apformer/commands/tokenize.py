@@ -81,10 +81,7 @@ class Tokenize:
 def tokenize(args: Tokenize) -> None:
     """Print what the flags ask for. Raises UserError that names the flag or the file."""
     _check(args)
-    if args.train is not None and args.out is not None:
-        result, lines = train(args.train, args.out, args)
-    else:
-        result, lines = _use(load(args.tokenizer or ""), args)
+    result, lines = _use(load(args.tokenizer or ""), args) if args.train is None else train(args)
     print(json.dumps(result) if args.json else "\n".join(lines))
 
 
@@ -117,8 +114,9 @@ def load(path: str | Path) -> Characters | BytePairs:
     return pretrained.load(path)
 
 
-def train(file: str, out: str, args: Tokenize) -> Said:
-    """Learn a tokenizer from a file, and save it."""
+def train(args: Tokenize) -> Said:
+    """Learn a tokenizer from the file of --train, and save it."""
+    file, out = str(args.train), str(args.out)
     refuse_to_overwrite(out)
     if out.endswith(".tiktoken"):
         raise UserError(f"--out {out} has the ending of another format: name a file that ends with .json")

@@ -44,7 +44,7 @@ def train(settings: Settings) -> Path:
     """Train a model as the settings say, in a new run directory, evaluate it, and return the directory."""
     # Raises UserError if the rows do not divide over the devices.
     devices.mesh(settings.training.members, settings.training.batch_size)
-    settings, rows = tasks.load(settings.task).load(settings)
+    settings, rows = tasks.of(settings).load(settings)
     start_params = _start_params(settings)
     path = _create(settings)
     with directory.lock(path):
@@ -59,7 +59,7 @@ def train(settings: Settings) -> Path:
 
 def _start_params(settings: Settings) -> Any:
     """Return the parameters of the model in --init_from, or None."""
-    folder = tasks.load(settings.task).init_from(settings)
+    folder = tasks.of(settings).init_from(settings)
     if folder is None:
         return None
     if os.path.isdir(folder) and folders.is_gpt2(folder):
@@ -86,7 +86,7 @@ def keep(settings: Settings, params: Any, rows: Any = None, scores: Any = ()) ->
 
 
 def _create(settings: Settings) -> Path:
-    """Make the directory of a run, on a disk with room for it; a temporary one on processes that do not write."""
+    """Make the directory of a run, if its disk has room. A process that does not write gets a temporary one."""
     run = settings.training
     if jax.process_index():
         return Path(processes.scratch())
@@ -107,7 +107,7 @@ def train_or_resume(settings: Settings) -> Path:
     if run_dir is None or not (Path(run_dir) / "config.json").is_file():
         return train(settings)
     path = Path(run_dir)
-    settings, _ = tasks.load(settings.task).load(settings)
+    settings, _ = tasks.of(settings).load(settings)
     recorded = load_settings(path)
     if settings != with_part(recorded, "training", run_dir=run_dir):
         raise UserError(f"{path} holds a run of other settings, see its config.json: give another --run_dir")
@@ -163,7 +163,7 @@ def finish(path: Path, settings: Settings, rows: Any, state: TrainState) -> None
 
     All processes train; the first does the rest.
     """
-    task, proofs = tasks.load(settings.task), []
+    task, proofs = tasks.of(settings), []
     run = settings.training
     ends = run.until == "certified" and run.members == run.average == 1 and hasattr(task, "contexts")
     fit(path, settings, rows, state, _prover(path, settings, proofs) if ends else None)
@@ -189,7 +189,7 @@ def _tell(text: str) -> None:
 def _prover(path: Path, settings: Settings, proofs: list[dict]) -> Callable[[int], bool]:
     """Return proven(step) for `fit`: whether a step is certified. Its certificate is appended to `proofs`."""
     begun, hopeless = time.monotonic(), []
-    trains_on_missed = hasattr(tasks.load(settings.task), "missed")
+    trains_on_missed = hasattr(tasks.of(settings), "missed")
 
     def proven(step: int) -> bool:
         # Skip a step with a wrong validation row, and one in missed.jsonl: its certificate failed before a stop. A

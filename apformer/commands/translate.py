@@ -23,8 +23,7 @@ class Translate:
     """Translate a sentence, or a file with one sentence a line.
 
     Attributes:
-        run: Directory of a run; the latest where a sentence stands alone.
-        sentence: Sentence to translate, in quotes; or --file.
+        run_and_sentence: [RUN] SENTENCE, in quotes, or [RUN] with --file. The default run is the latest.
         file: File with one sentence a line, or - for standard input. Prints one translation a line.
         beams: Number of beams of the search. With 1, the most likely token is always taken. The default is that of the
             run.
@@ -35,8 +34,7 @@ class Translate:
         json: Print one JSON object.
     """
 
-    run: Positional[FilePath | None] = None
-    sentence: Positional[tuple[str, ...]] = ()
+    run_and_sentence: Positional[tuple[str, ...]] = ()
     file: FilePath | None = None
     beams: int | None = None
     alpha: float | None = None
@@ -50,8 +48,7 @@ def translate(args: Translate) -> None:
     """Print the translation of each sentence. Raises UserError that names the flag, the file or the line."""
     require("temperature", 0 <= args.temperature < 1e6, args, "0 or more")
     require_whole("seed", args, 0)
-    words = [*filter(None, [args.run]), *args.sentence]
-    prompt = (words, args.file, "a sentence", EXAMPLE, corpus.lines_of)
+    prompt = (args.run_and_sentence, args.file, "sentence", EXAMPLE, corpus.lines_of)
     place, lines, name = prompts(*prompt, keep_blank=True)  # a blank line is translated, too
     run = restore.load(place, args.member)
     translate = tasks.ability(run.settings, "translate", run.path)

@@ -66,13 +66,12 @@ def search(
     if beams < 1 or steps < 1 or alpha < 0:
         raise ValueError(f"beams {beams} and steps {steps} must be at least 1, and alpha {alpha} at least 0")
     B, W = start_B.shape[0], beams
-    logits_dtype = jax.eval_shape(extend, start_B[:, None], cache)[0].dtype
-    dtype = jnp.promote_types(logits_dtype, jnp.float32)
+    dtype = jnp.promote_types(jax.eval_shape(extend, start_B[:, None], cache)[0].dtype, jnp.float32)
     never = jnp.full((B, W), -jnp.inf, dtype)
     per_beam = {name: leaf for name, leaf in cache.items() if name not in shared}
     blank_BWN = jnp.full((B, W, steps), end, jnp.int32)
     state = _State(
-        n=jnp.zeros((), jnp.int32),
+        n=jnp.int32(0),
         last_BW=jnp.broadcast_to(start_B[:, None], (B, W)).astype(jnp.int32),
         logp_BW=never.at[:, 0].set(0.0),  # all beams are equal at first: use one
         tokens_BWN=blank_BWN,
@@ -84,7 +83,7 @@ def search(
 
     def penalty(n: Array) -> Array:
         """Return ((5 + n) / 6)^alpha for a text of n tokens (Wu et al. 2016)."""
-        return ((5 + n.astype(dtype)) / 6) ** jnp.asarray(alpha, dtype)
+        return ((5 + n.astype(dtype)) / 6) ** alpha
 
     def best(state: _State, logp_BW: Array, tokens_BWN: Array, n: Array) -> tuple[Array, Array, Array]:
         """Return the W best of the finished beams and of others of n tokens: (scores_BW, tokens_BWN, lengths_BW)."""

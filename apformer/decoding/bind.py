@@ -6,7 +6,7 @@ function under jit, which is compiled once for all checkpoints and members.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from types import ModuleType
 from typing import Any
 
@@ -66,7 +66,4 @@ def _functions(architecture: ModuleType, cfg: Any, mesh: Mesh | None) -> tuple[C
             tokens_BT, cache, lengths_B = devices.spread((tokens_BT, cache, lengths_B), mesh)
             return architecture.extend(params, tokens_BT, cache, cfg, lengths_B=lengths_B)
 
-    def init_cache(batch_size: int, length: int) -> Any:
-        return architecture.init_cache(cfg, batch_size, length)
-
-    return apply, extend, init_cache
+    return apply, extend, partial(architecture.init_cache, cfg)

@@ -17,7 +17,6 @@ own key, so its tokens do not depend on the other rows.
 """
 
 from collections.abc import Callable, Sequence
-from functools import reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -58,8 +57,8 @@ def sampling_of(rows: int, sampling: Sampling) -> Sampling:
         ("repetition_penalty", np.float32, 0.01, 100),
     ):
         values = np.asarray(getattr(sampling, name))
-        if not ((least <= values) & (values <= most)).all():
-            raise ValueError(f"{name} {values} is out of range: give {least} to {most}")
+        if values.shape not in ((), (rows,)) or not ((least <= values) & (values <= most)).all():
+            raise ValueError(f"{name} {values} is out of range: give {least} to {most}, once or for each row")
         fields.append(np.broadcast_to(values.astype(dtype), rows))
     return Sampling(*fields)
 
@@ -76,15 +75,12 @@ def scores(logits_BV: Array, sampling: Sampling, seen_BV: Array | None = None) -
     """
     dtype = np.promote_types(logits_BV.dtype, np.float32)
     tiny = float(jnp.finfo(dtype).tiny)  # devices flush smaller numbers to 0
-    temperature, top_p, min_p, penalty = (
-        jnp.asarray(x, dtype).reshape(-1, 1) for x in (sampling.temperature, *sampling[2:])
-    )
+    temperature, k, top_p, min_p, penalty = (jnp.asarray(x, dtype).reshape(-1, 1) for x in sampling)
     z_BV = logits_BV.astype(dtype)
     if seen_BV is not None:
         z_BV = jnp.where(seen_BV, jnp.where(z_BV > 0, z_BV / penalty, z_BV * penalty), z_BV)
     # The largest is 0 at every temperature, and the others at worst -inf: no overflow to inf.
     z_BV = (z_BV - z_BV.max(-1, keepdims=True)) / jnp.maximum(temperature, tiny)
-    k = jnp.asarray(sampling.top_k, dtype).reshape(-1, 1)
     most = jnp.where(k == 0, jnp.inf, k)
     share = jnp.where(top_p < 1, jnp.maximum(top_p, tiny), jnp.inf)  # a rounded sum could reach 1 too early
 
@@ -198,11 +194,6 @@ def proceed(
 def numbered(keys_B: Array, n: Array) -> Array:
     """Return the keys of the rows for step n."""
     return jax.vmap(jax.random.fold_in, (0, None))(keys_B, n)
-
-
-def named_key(seed: Array, *numbers: Array) -> Array:
-    """Return the key of a seed, with the numbers folded in."""
-    return reduce(jax.random.fold_in, numbers, jax.random.key(seed))
 
 
 def pad_prompts(prompts: Sequence[Any], multiple: int = 16) -> tuple[np.ndarray, np.ndarray]:

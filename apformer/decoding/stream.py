@@ -10,7 +10,7 @@ import codecs
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache, partial, reduce
 from typing import Any
 
 import jax
@@ -50,14 +50,14 @@ def write(
         most: Number of positions; None without a bound.
         sampling: Parameters of the draw, a number for each row.
         seed: Seed of the draws.
-        drawable: First token that is never drawn, nor any after it. The default is the size of the vocabulary.
+        drawable: Number of ids that can be drawn: those from it on never are. The default is the vocabulary size.
     """
     rows, longest, vocabulary = len(prompts), max(map(len, prompts)), model.cfg.vocab_size
     width = rows if rows == 1 else max(4, _power_of_two(rows))
     room = _room(longest + min(tokens, AT_ONCE), most)
     sampling = Sampling(*(np.resize(x, width) for x in sampling))
     written = [[*map(int, prompt)] for prompt in prompts]
-    names_BN = np.array([*_names(written, seed), *[[0, 0, 0]] * (width - rows)], np.uint32)
+    names_BN = np.resize(np.array(_names(written, seed), np.uint32), (width, 3))
     start_B = np.array([max(0, len(row) - (most or len(row))) for row in written])
     cached_B, seen_BV = np.zeros(rows, int), np.zeros((width, vocabulary), bool)
     newest_B, new_B, state, number = np.zeros(width, np.int32), np.ones(rows, bool), None, 0
@@ -132,7 +132,7 @@ def _advance(
         seen_BV = seen_BV.at[jnp.arange(len(newest_B)), newest_B].set(True)
         return newest_B, cache, seen_BV, tokens_BN.at[:, n].set(newest_B)
 
-    keys_B = jax.vmap(lambda name_N: generation.named_key(*name_N))(names_BN)
+    keys_B = jax.vmap(lambda name_N: reduce(jax.random.fold_in, name_N[1:], jax.random.key(name_N[0])))(names_BN)
     cache = jax.lax.fori_loop(0, len(newest_B), read, cache)
     tokens_BN = jnp.zeros((len(newest_B), CHUNK), jnp.int32)
     _, cache, _, tokens_BN = jax.lax.fori_loop(zero, steps, step, (newest_B, cache, seen_BV, tokens_BN))

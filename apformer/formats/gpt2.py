@@ -97,10 +97,6 @@ def load(folder: str | Path) -> tuple[Config, Params]:
     folder = Path(folder)
     cfg, tensors = read_config(folder / "config.json"), model_folder.read(folder)
     names = _check_tensors(tensors, cfg)
-    head, table = names.get("lm_head.weight"), names["wte.weight"]
-    if cfg.tie_embeddings and head and not np.array_equal(tensors.read(head), tensors.read(table)):
-        fault = f"{tensors.path}: {head} is not {table}, but config.json ties them"
-        raise UserError(f'{fault}: set "tie_word_embeddings" to false in it to use both', CHECKPOINT)
     float64 = all(tensors.headers[name].dtype == "F64" for name in names.values())
     inverse = _read_json(folder / "config.json").get("scale_attn_by_inverse_layer_idx")
 
@@ -110,6 +106,10 @@ def load(folder: str | Path) -> tuple[Config, Params]:
             tensor = tensor / np.repeat([int(name.split(".")[1]) + 1, 1, 1], cfg.d_model).astype(tensor.dtype)
         return tensor
 
+    head, table = "lm_head.weight", "wte.weight"
+    if cfg.tie_embeddings and head in names and not np.array_equal(read(head), read(table)):
+        fault = f"{tensors.path}: {names[head]} is not {names[table]}, but config.json ties them"
+        raise UserError(f'{fault}: set "tie_word_embeddings" to false in it to use both', CHECKPOINT)
     return cfg, gpt2_tensors.to_params(read, cfg)
 
 
@@ -123,7 +123,7 @@ def save(folder: str | Path, params: Params, cfg: Config, end_of_text: int | Non
     """
     folder = Path(folder)
     require_gpt2(cfg)
-    expected = jax.eval_shape(lambda key: model.init(key, cfg), jax.random.key(0))
+    expected = jax.eval_shape(lambda: model.init(jax.random.key(0), cfg))
     if jax.tree.map(jnp.shape, params) != jax.tree.map(jnp.shape, expected):
         raise ValueError("params are not those of cfg: names or shapes differ from model.init")
     require_empty(folder)
@@ -135,10 +135,9 @@ def save(folder: str | Path, params: Params, cfg: Config, end_of_text: int | Non
 
 def require_gpt2(cfg: Config, remedy: str = "export it with --to safetensors") -> None:
     """Raise UserError (exit USAGE) that names the first field of a Config whose value no GPT-2 has."""
-    fixed = [field.name for field in dataclasses.fields(cfg) if field.name not in EXPRESSIBLE]
-    for field in fixed:
-        value, expected = getattr(cfg, field), getattr(SIZES["gpt2"], field)
-        if value != expected:
+    for field, expected in vars(SIZES["gpt2"]).items():
+        value = getattr(cfg, field)
+        if field not in EXPRESSIBLE and value != expected:
             fault = f"GPT-2 has {field} {expected}, and this model was trained with --{field} {value}"
             raise UserError(f"{fault}: {remedy}")
     if cfg.similarity not in SIMILARITIES.values():
@@ -149,7 +148,7 @@ def digest(params: Params, cfg: Config) -> str:
     """Return the SHA-256 of all tensors of a GPT-2 in the order of their names, which does not depend on the file."""
     sha256 = hashlib.sha256()
     for name, tensor in sorted(gpt2_tensors.from_params(params, cfg).items()):
-        sha256.update(name.encode() + np.asarray(jax.device_get(tensor), np.float32).tobytes())
+        sha256.update(name.encode() + np.asarray(tensor, np.float32).tobytes())
     return sha256.hexdigest()
 
 
@@ -178,8 +177,10 @@ def read_config(path: Path) -> Config:
             fitting = " or ".join(json.dumps(choice) for choice in choices)
             fault = f"{path}: {name} is {json.dumps(value)}, and supported is {fitting}"
             raise UserError(f"{fault}: give a model of that kind", CHECKPOINT)
-    values: dict[str, Any] = {"activation": ACTIVATIONS[config.get("activation_function", "gelu_new")]}
-    values["similarity"] = SIMILARITIES[config.get("scale_attn_weights", True)]
+    values: dict[str, Any] = {
+        "activation": ACTIVATIONS[config.get("activation_function", "gelu_new")],
+        "similarity": SIMILARITIES[config.get("scale_attn_weights", True)],
+    }
     try:
         for field, name in FIELDS.items():
             default = getattr(SIZES["gpt2"], field)
@@ -215,7 +216,7 @@ def _check_tensors(tensors: model_folder.Tensors, cfg: Config) -> dict[str, str]
     if f"h.{cfg.n_layers - 1}.ln_1.weight" not in names:  # checked first, since n_layer may be vast
         fault = f"{tensors.path} holds no layer {cfg.n_layers - 1}, and config.json has n_layer {cfg.n_layers}"
         raise UserError(f"{fault}: {AGAIN}", CHECKPOINT)
-    shapes = jax.eval_shape(lambda key: gpt2_tensors.from_params(model.init(key, cfg), cfg), jax.random.key(0))
+    shapes = jax.eval_shape(lambda: gpt2_tensors.from_params(model.init(jax.random.key(0), cfg), cfg))
     if cfg.tie_embeddings and "lm_head.weight" in names:  # some files contain both, some only lm_head
         shapes["lm_head.weight"] = shapes["wte.weight"]
         names.setdefault("wte.weight", names["lm_head.weight"])

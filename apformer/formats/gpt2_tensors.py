@@ -5,7 +5,6 @@ axis. Each layer has its own tensors, which we stack. The head, if untied, is (V
 ours has none, zeros are written.
 """
 
-import math
 from collections.abc import Callable
 
 import jax
@@ -51,8 +50,9 @@ def from_params(params: Params, cfg: Config) -> dict[str, Array]:
     def flat(part: str) -> Array:
         """Return a stacked leaf as (L, in, out) if it is a matrix, and (L, out) if it is a bias."""
         leaf = leaf_of.get(f"blocks.{part}", no_bias_LD)
-        inputs = [leaf.shape[axis] for axis in leaves.LEAVES[part.rpartition(".")[2]].inputs]
-        return leaf.reshape(len(leaf), *([math.prod(inputs)] if inputs else []), -1)
+        if leaf.ndim == 4:  # of attention: (L, D, H, K) or (L, H, K, D), and H K is D
+            return leaf.reshape(len(leaf), cfg.d_model, cfg.d_model)
+        return leaf if part.endswith("weight") else leaf.reshape(len(leaf), -1)
 
     tensors = {name: leaf_of[leaf] for name, leaf in OUTSIDE.items()}
     for name, parts in BLOCK.items():
@@ -63,7 +63,7 @@ def from_params(params: Params, cfg: Config) -> dict[str, Array]:
 
 def to_params(read: Callable[[str], np.ndarray | Array], cfg: Config) -> Params:
     """Return our parameters, from a function that reads a tensor by GPT-2's name. One stack at a time is in memory."""
-    expected = jax.eval_shape(lambda key: model.init(key, cfg), jax.random.key(0))
+    expected = jax.eval_shape(lambda: model.init(jax.random.key(0), cfg))
     shape_of = {name: leaf.shape for name, leaf in leaves.named(expected).items()}
     arrays = {leaf: jax.device_put(read(name)) for name, leaf in OUTSIDE.items()}
     if not cfg.tie_embeddings:

@@ -38,40 +38,50 @@ class Tensors(NamedTuple):
     headers: dict[str, Header]
     metadata: dict[str, str]
 
-    def read(self, name: str, dtype: type | None = None) -> np.ndarray:
-        """Return a tensor. With a dtype, convert it, and raise UserError (CHECKPOINT) if a number is not finite."""
+    def read(self, name: str, dtype: type) -> np.ndarray:
+        """Return a tensor, converted to a dtype. Raises UserError (CHECKPOINT) if a number is not finite."""
         file = self.headers[name].file
         with safetensors.reading(file) as opened:
-            array = opened.get_tensor(name)
-        if dtype is None:
-            return array
-        array = array.astype(dtype, copy=False)
+            array = opened.get_tensor(name).astype(dtype, copy=False)
         if not np.isfinite(array).all():
             raise UserError(f"{file}: {name} holds numbers that are not finite: {AGAIN}", CHECKPOINT)
         return array
 
 
-def read(folder: str | Path, name: str = WEIGHTS) -> Tensors:
+def read(folder: Path, name: str = WEIGHTS) -> Tensors:
     """List the tensors of a folder, in the file with this name or in the files of its index.
 
     Raises UserError: USAGE without the `text` extra; CHECKPOINT if there is neither file, a file is damaged, or the
     index and the shards do not agree.
     """
-    folder = Path(folder)
-    index = folder / f"{name}.index.json"
     if (folder / name).exists():
         return read_file(folder / name)
-    if index.exists():
-        return _read_shards(index)
-    remedy = "save it anew with `model.save_pretrained(folder)`; a pickle is not opened, for it may execute anything"
-    raise UserError(f"{folder} holds no {name}: {remedy}", CHECKPOINT)
+    index = folder / f"{name}.index.json"
+    if not index.exists():
+        remedy = "save it anew with `model.save_pretrained(folder)`"
+        reason = "a pickle is not opened, for it may execute anything"
+        raise UserError(f"{folder} holds no {name}: {remedy}; {reason}", CHECKPOINT)
+    shard_of, present = read_json(index, AGAIN).get("weight_map"), {file.name for file in folder.iterdir()}
+    if not isinstance(shard_of, dict) or not shard_of:
+        raise UserError(f"{index} is damaged, it has no weight_map from tensors to files: {AGAIN}", CHECKPOINT)
+    for file in shard_of.values():
+        if not isinstance(file, str) or file not in present:
+            raise UserError(f"{index} names {file!r}, which is no file beside it: {AGAIN}", CHECKPOINT)
+    shards = [read_file(folder / file) for file in sorted({*shard_of.values()})]
+    headers = {(tensor, header.file.name): header for shard in shards for tensor, header in shard.headers.items()}
+    if different := headers.keys() ^ shard_of.items():
+        tensor, file = min(different)
+        raise UserError(f"{index} and {file} do not agree on {tensor}: {AGAIN}", CHECKPOINT)
+    return Tensors(index, {tensor: header for (tensor, _), header in headers.items()}, {})
 
 
 def read_file(path: Path) -> Tensors:
     """List the tensors of one file. Raises UserError as `read` does."""
     with safetensors.reading(path) as file:
-        slices = {name: file.get_slice(name) for name in file.keys()}
-        headers = {name: Header(path, tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()}
+        headers = {}
+        for name in file.keys():
+            part = file.get_slice(name)
+            headers[name] = Header(path, tuple(part.get_shape()), part.get_dtype())
         return Tensors(path, headers, file.metadata() or {})
 
 
@@ -79,18 +89,3 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
     """Return the dict in a file of JSON, or {} if it is no dict. Raises UserError (exit CHECKPOINT) with the remedy."""
     content = files.read_json(path, remedy)
     return content if isinstance(content, dict) else {}
-
-
-def _read_shards(index: Path) -> Tensors:
-    shard_of, present = read_json(index, AGAIN).get("weight_map"), {file.name for file in index.parent.iterdir()}
-    if not isinstance(shard_of, dict) or not shard_of:
-        raise UserError(f"{index} is damaged, it has no weight_map from tensors to files: {AGAIN}", CHECKPOINT)
-    for name in shard_of.values():
-        if not isinstance(name, str) or name not in present:
-            raise UserError(f"{index} names {name!r}, which is no file beside it: {AGAIN}", CHECKPOINT)
-    shards = [read_file(index.parent / name) for name in sorted({*shard_of.values()})]
-    headers = {(tensor, header.file.name): header for shard in shards for tensor, header in shard.headers.items()}
-    if different := headers.keys() ^ shard_of.items():
-        tensor, name = min(different)
-        raise UserError(f"{index} and {name} do not agree on {tensor}: {AGAIN}", CHECKPOINT)
-    return Tensors(index, {tensor: header for (tensor, _), header in headers.items()}, {})

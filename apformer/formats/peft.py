@@ -119,7 +119,8 @@ def load(folder: str | Path, architecture: ModuleType, params: Params, cfg: Conf
         raise UserError(f"--adapter {folder} is for a GPT-2, and this model is none: drop the flag")
     gpt2.require_gpt2(cfg, "an adapter is for a GPT-2: drop --adapter")
     config, tensors = _read_config(folder / CONFIG), model_folder.read(folder, WEIGHTS)
-    if tensors.metadata.get(DIGEST, digest := gpt2.digest(params, cfg)) != digest:
+    digest = tensors.metadata.get(DIGEST)
+    if digest and digest != gpt2.digest(params, cfg):
         raise UserError(f"{folder} was trained on another base: {BASE}", CHECKPOINT)
     names = {name.removeprefix(PREFIX).removeprefix("transformer."): name for name in tensors.headers}
     if not names:

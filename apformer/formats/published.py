@@ -9,15 +9,15 @@ none for gpt2-medium and gpt2-large. Another SHA-256 is a fault here, although t
 bytes.
 """
 
-import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jax
+import optax
 
 from apformer.errors import CHECKPOINT, DATA, UserError
+from apformer.files import sha256
 from apformer.formats import gpt2, model_folder
 from apformer.model import Config
 from apformer.tokenizers import pretrained
@@ -92,7 +92,7 @@ def _config(cfg: Config, name: str) -> str:
 
 def _weights(folder: Path) -> str:
     _, params = gpt2.load(folder)
-    count = sum(leaf.size for leaf in jax.tree.leaves(params))
+    count = optax.tree.size(params)
     return f"{count:,} parameters, all names and shapes as in config.json, all finite"
 
 
@@ -100,15 +100,10 @@ def _sums(folder: Path, name: str) -> str:
     file = folder / model_folder.WEIGHTS
     if not file.exists() or name not in WEIGHTS:
         return f"no sum is known of {name} in {file.name if file.exists() else 'several files'}: not compared"
-    if _sha256(file) != WEIGHTS[name]:
+    if sha256(file) != WEIGHTS[name]:
         reason = "it was saved again, trained further, or is damaged"
         raise UserError(f"{model_folder.WEIGHTS} is not the published one: {reason}", CHECKPOINT)
     return f"{model_folder.WEIGHTS}: the published one"
-
-
-def _sha256(file: Path) -> str:
-    with open(file, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _tokenizer(folder: Path) -> str:
@@ -121,6 +116,6 @@ def _tokenizer(folder: Path) -> str:
         counts = f"{tokenizer.vocab_size:,} tokens and {merges:,} merges, and {KNOWN_TOKENS[0]!r} becomes {tokens}"
         expected = f"GPT-2's has {VOCABULARY:,} and {MERGES:,}, and makes {KNOWN_TOKENS[1]} of it"
         raise UserError(f"{counts}; {expected}", DATA)
-    changed = [name for name in TOKENIZER if (folder / name).exists() and _sha256(folder / name) != TOKENIZER[name]]
+    changed = [name for name in TOKENIZER if (folder / name).exists() and sha256(folder / name) != TOKENIZER[name]]
     sums = f"{', '.join(changed)} saved again, with other bytes" if changed else "the published files"
     return f"{VOCABULARY:,} tokens, {MERGES:,} merges, {sums}"

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from apformer.errors import CHECKPOINT, DISK, UserError
-from apformer.files import disk_errors, fsync
+from apformer.files import replacing
 
 
 @contextmanager
@@ -42,22 +42,17 @@ def write(path: str | Path, arrays: Mapping[str, jax.Array | np.ndarray], metada
 
     Raises UserError: USAGE if the file exists, or without the `text` extra; DISK if it cannot be written.
     """
-    path, safetensors = Path(path), _safetensors(path)
+    safetensors = _safetensors(path)
     refuse_to_overwrite(path)
-    arrays = {name: np.ascontiguousarray(jax.device_get(array)) for name, array in arrays.items()}
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with disk_errors(path):
+    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    with replacing(path) as temporary:
+        temporary.touch()  # raises OSError with the reason if the file cannot be written
+        mode = temporary.stat().st_mode
         try:
-            temporary.touch()  # raises OSError with the reason if the file cannot be written
-            mode = temporary.stat().st_mode
-            safetensors.numpy.save_file(arrays, temporary, metadata=metadata)
-            temporary.chmod(mode)  # the library makes the file readable for its owner only
-            fsync(temporary)
-            os.replace(temporary, path)
+            safetensors.numpy.save_file(arrays, temporary, metadata)
         except safetensors.SafetensorError as error:  # its text has the reason of the system
             raise UserError(f"cannot write {path} ({error}): mend that, or use another directory", DISK) from None
-        finally:
-            temporary.unlink(missing_ok=True)
+        temporary.chmod(mode)  # the library makes the file readable for its owner only
 
 
 def refuse_to_overwrite(path: str | Path) -> None:

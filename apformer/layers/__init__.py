@@ -19,6 +19,11 @@ def at_least_float32(dtype: Any) -> Any:
     return jnp.float64 if dtype == jnp.float64 else jnp.float32
 
 
+def precise(x: jax.Array) -> jax.Array:
+    """Return an array in at least float32."""
+    return x.astype(at_least_float32(x.dtype))
+
+
 def derivative(rule: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return a decorator that gives a function the derivative `rule` of fast.py; its `__wrapped__` is plain."""
 

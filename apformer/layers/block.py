@@ -8,6 +8,7 @@ The parameters of a stack have a leading axis of layers. A scan over it compiles
 Generation reads a list of layers instead, since a scan would copy each layer out of the stack for every token.
 """
 
+from operator import itemgetter
 from typing import Any
 
 import jax
@@ -108,6 +109,6 @@ def unstack(params: dict[str, Any]) -> dict[str, Any]:
     """
     if isinstance(params["blocks"], list):
         return params
-    (n_layers,) = {leaf.shape[0] for leaf in jax.tree.leaves(params["blocks"])}
-    blocks = [jax.tree.map(lambda stacked, layer=layer: stacked[layer], params["blocks"]) for layer in range(n_layers)]
+    n_layers = len(jax.tree.leaves(params["blocks"])[0])
+    blocks = [jax.tree.map(itemgetter(layer), params["blocks"]) for layer in range(n_layers)]
     return params | {"blocks": blocks}

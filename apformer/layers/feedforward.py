@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax import Array
 
-from apformer.layers import at_least_float32, derivative
+from apformer.layers import derivative, precise
 
 
 @derivative("product")
@@ -36,7 +36,7 @@ class Linear(nn.Module):
 @derivative("slope")
 def gelu(x: Array) -> Array:
     """Return x times the chance that a standard normal number is below x (Hendrycks and Gimpel 2016)."""
-    wide = x.astype(at_least_float32(x.dtype))
+    wide = precise(x)
     return (wide * (0.5 + 0.5 * jax.lax.erf(wide * 0.5**0.5))).astype(x.dtype)
 
 

@@ -42,12 +42,12 @@ LEAVES = {
 
 def role(path: tuple[Any, ...], axes: int = 0) -> Role:
     """Return the Role of the leaf at a path of jax.tree_util. axes: its number of axes, for undeclared names."""
-    *owners, name = _names(path)
-    if owners and owners[-1] in ("position", *config.names("position")):
+    *_, owner, name = names = ["", *_names(path)]
+    if owner in ("position", *config.names("position")):
         return NO_DECAY
-    if owners[-1:] in (["attention"], ["cross_attention"]) and name not in ("query", "key", "value", "output"):
+    if owner in ("attention", "cross_attention") and name not in ("query", "key", "value", "output"):
         return NO_DECAY  # a bias, a sink, or a parameter of the attention score, whatever its name
-    stacked = re.search(STACKED, "/".join([*owners, name])) is not None
+    stacked = bool(re.search(STACKED, "/".join(names)))
     return LEAVES.get(name, Role(decays=axes - stacked > 1))
 
 
@@ -59,8 +59,7 @@ def matrix(path: tuple[Any, ...], axes: int) -> Role | None:
 
 def named(params: Any, separator: str = ".") -> dict[str, Any]:
     """Return {path: leaf}, in the order of the leaves; separator: between the names of a path."""
-    leaves = jax.tree.leaves_with_path(params)
-    return {separator.join(_names(path)): leaf for path, leaf in leaves}
+    return {separator.join(_names(path)): leaf for path, leaf in jax.tree.leaves_with_path(params)}
 
 
 def _names(path: tuple[Any, ...]) -> list[str]:

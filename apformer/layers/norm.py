@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax import Array
 
-from apformer.layers import at_least_float32, derivative
+from apformer.layers import derivative, precise
 
 
 def root(c_BTD: Array, epsilon: float) -> Array:
@@ -37,8 +37,7 @@ class LayerNorm(nn.Module):
         D = x_BTD.shape[-1]
         scale_D = self.param("scale", nn.initializers.ones, (D,))
         bias_D = self.param("bias", nn.initializers.zeros, (D,))
-        x = x_BTD.astype(at_least_float32(x_BTD.dtype))
-        return centred(x, self.epsilon).astype(x_BTD.dtype) * scale_D[None, None] + bias_D[None, None]
+        return centred(precise(x_BTD), self.epsilon).astype(x_BTD.dtype) * scale_D[None, None] + bias_D[None, None]
 
 
 class RMSNorm(nn.Module):
@@ -49,7 +48,7 @@ class RMSNorm(nn.Module):
     @nn.compact
     def __call__(self, x_BTD: Array) -> Array:
         scale_D = self.param("scale", nn.initializers.ones, (x_BTD.shape[-1],))
-        x = x_BTD.astype(at_least_float32(x_BTD.dtype))
+        x = precise(x_BTD)
         return (x / root(x, self.epsilon)).astype(x_BTD.dtype) * scale_D[None, None]
 
 

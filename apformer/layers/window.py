@@ -108,11 +108,11 @@ def project(x_BTD: Array, W_DHK: Array, bias_HK: Array | None = None) -> Array:
 
 def join(y_BTHK: Array, W_HKD: Array | None = None, bias_D: Array | None = None) -> Array:
     """Return the heads side by side, (B, T, D), through the output projection if there is one: `attention.join`."""
-    (B, T, H, K), y_HKTB = y_BTHK.shape, y_BTHK.transpose(2, 3, 1, 0)
-    if W_HKD is None:
-        return y_HKTB.reshape(H * K, T, B).transpose(2, 1, 0)
-    y_DN = jnp.einsum("FD,FN->DN", W_HKD.reshape(H * K, -1), y_HKTB.reshape(H * K, T * B))
-    y_BTD = y_DN.reshape(-1, T, B).transpose(2, 1, 0)
+    B, T, H, K = y_BTHK.shape
+    y_DN = y_BTHK.transpose(2, 3, 1, 0).reshape(H * K, T * B)
+    if W_HKD is not None:
+        y_DN = jnp.einsum("FD,FN->DN", W_HKD.reshape(H * K, -1), y_DN)
+    y_BTD = y_DN.reshape(len(y_DN), T, B).transpose(2, 1, 0)
     return y_BTD if bias_D is None else y_BTD + bias_D[None, None]
 
 
@@ -125,7 +125,7 @@ def by_offset(q_AKTZ: Array, k_AKSZ: Array, v_AKSZ: Array, mask: Array, bias: Ar
     axes of size 1 where it is the same along them.
     """
     shares, total_ATZ = _shares(q_AKTZ, k_AKSZ, mask, bias, sink)
-    weights = [share_ATZ / total_ATZ for share_ATZ in shares[: len(mask)]]
+    weights = [share_ATZ / total_ATZ for share_ATZ in shares]
     return _sum(weights, _slices(v_AKSZ, q_AKTZ)).astype(v_AKSZ.dtype)
 
 
@@ -134,11 +134,11 @@ def _derivative(primals: Any, tangents: Any) -> tuple[Array, Array]:
     """Derive dy = sum_s w_s ds_s v_s - (sum_s w_s ds_s) y + sum_s w_s dv_s, which divides first (see fast.py)."""
     q_AKTZ, k_AKSZ, v_AKSZ, mask, bias, sink = primals
     dq_AKTZ, dk_AKSZ, dv_AKSZ, _, dbias, dsink = tangents
-    W, dtype = len(mask), bias.dtype
+    dtype = bias.dtype
     shares, total_ATZ = _shares(q_AKTZ, k_AKSZ, mask, bias, sink)
     values = _slices(v_AKSZ, q_AKTZ)
     weights = [share_ATZ / total_ATZ for share_ATZ in shares]
-    y_AKTZ = _sum(weights[:W], values)
+    y_AKTZ = _sum(weights, values)
     root = jnp.asarray(q_AKTZ.shape[1] ** -0.5, dtype)
     terms = []
     for s, (key_AKTZ, dkey_AKTZ) in enumerate(zip(_slices(k_AKSZ, q_AKTZ), _slices(dk_AKSZ, q_AKTZ), strict=True)):
@@ -146,9 +146,9 @@ def _derivative(primals: Any, tangents: Any) -> tuple[Array, Array]:
         dscore_ATZ = (dscore_ATZ + dbias[s]) / total_ATZ
         terms.append(shares[s] * jnp.where(mask[s], dscore_ATZ, 0.0))
     if sink is not None:
-        terms.append(shares[W] * (dsink.astype(dtype) / total_ATZ))
-    dy_AKTZ = _sum(terms[:W], values) - reduce(jnp.add, terms)[:, None] * y_AKTZ
-    dy_AKTZ = dy_AKTZ + _sum(weights[:W], _slices(dv_AKSZ, q_AKTZ))
+        terms.append(shares[-1] * (dsink.astype(dtype) / total_ATZ))
+    dy_AKTZ = _sum(terms, values) - reduce(jnp.add, terms)[:, None] * y_AKTZ
+    dy_AKTZ = dy_AKTZ + _sum(weights, _slices(dv_AKSZ, q_AKTZ))
     return y_AKTZ.astype(v_AKSZ.dtype), dy_AKTZ.astype(v_AKSZ.dtype)
 
 
@@ -175,8 +175,8 @@ def _slices(x_AKSZ: Array, q_AKTZ: Array) -> list[Array]:
 
 
 def _sum(weights: list[Array], values: list[Array]) -> Array:
-    """Return the sum of weight times value over the offsets, (A, K, T, Z)."""
-    pairs = zip(weights, values, strict=True)
+    """Return the sum of weight times value over the offsets, (A, K, T, Z). The weight of a sink, the last, has none."""
+    pairs = zip(weights, values, strict=False)
     return reduce(jnp.add, (share_ATZ[:, None] * value_AKTZ.astype(share_ATZ.dtype) for share_ATZ, value_AKTZ in pairs))
 
 

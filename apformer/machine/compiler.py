@@ -1,7 +1,7 @@
 """Test programs that some versions of XLA silently compile wrongly.
 
-Both are of the fusion of products and sums on a CPU, in jaxlib 0.10.2 and some later ones. The first was found in a
-simulation (https://github.com/jax-ml/jax/issues/39103), the second is what a gradient of sum(f(E)) becomes.
+In both, XLA fuses products and sums wrongly on a CPU, in jaxlib 0.10.2 and some later versions. The first was found
+in a simulation (https://github.com/jax-ml/jax/issues/39103), the second is what a gradient of sum(f(E)) becomes.
 """
 
 import jax

@@ -78,16 +78,14 @@ def hold(state: Any, mesh: Mesh | None, members: int) -> Any:
 
 def readable(tree: Any, mesh: Mesh | None) -> Any:
     """Return a tree as arrays that this process can read."""
-    if mesh is None or not _of_several_processes(mesh):
+    if mesh is None or not mesh.is_multi_process:
         return tree
     # On a CPU two programs of several processes that run at once can wait for each other for ever.
-    copies = jax.block_until_ready(_everywhere(jax.block_until_ready(tree), mesh))
-    return jax.tree.map(lambda leaf: leaf.addressable_shards[0].data, copies)
+    copies = jax.block_until_ready(_held(jax.block_until_ready(tree), mesh, 1))
+    return jax.tree.map(lambda leaf: leaf.addressable_data(0), copies)
 
 
-@partial(jax.jit, static_argnames="mesh")
-def _everywhere(state: Any, mesh: Mesh) -> Any:
-    return jax.lax.with_sharding_constraint(state, NamedSharding(mesh, PartitionSpec()))
+_held = jax.jit(hold, static_argnames=("mesh", "members"))
 
 
 def spread(tree: Any, mesh: Mesh | None) -> Any:
@@ -138,14 +136,10 @@ def _of_group(devices: np.ndarray, mesh: Mesh | None, leaf: jax.Array) -> jax.Ar
 
 def connect(mesh: Mesh | None) -> None:
     """Connect the devices of several processes before they compile, since one may compile longer than another waits."""
-    if mesh is None or not _of_several_processes(mesh):
+    if mesh is None or not mesh.is_multi_process:
         return
     processes.begin()
-    split, replicated = (NamedSharding(mesh, spec) for spec in (PartitionSpec("member", "data"), PartitionSpec()))
+    split, replicated = NamedSharding(mesh, PartitionSpec("member", "data")), _sharding(mesh, 1)
     cells = jax.make_array_from_callback(mesh.devices.shape, split, lambda index: np.zeros((1, 1), np.float32))
     along_each_axis = jax.jit(lambda cells: (cells, cells.sum(0), cells.sum(1), cells.sum()), out_shardings=replicated)
     jax.block_until_ready(along_each_axis(cells))
-
-
-def _of_several_processes(mesh: Mesh) -> bool:
-    return not {*mesh.devices.flat} <= {*jax.local_devices()}

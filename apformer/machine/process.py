@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from apformer.errors import DISK, USAGE, UserError, tell
+from apformer.files import sha256
 from apformer.machine import refusals, streams
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -49,8 +50,8 @@ _programs_before = []  # [folder of compiled programs, the programs there when t
 
 def guard(program: str, call: Callable[[], None]) -> int:
     """Call call(), print an error of the user or machine as one sentence, and return the exit code of the process."""
+    sentence, exit_code = None, 0
     try:
-        exit_code = 0
         streams.prepare()
         with heard(program):
             try:
@@ -58,22 +59,23 @@ def guard(program: str, call: Callable[[], None]) -> int:
             except SystemExit as stop:
                 exit_code = int(stop.code or 0)
             sys.stdout.flush()
-        return exit_code
     except UserError as error:
-        exit_code = _say(program, error, error.exit_code)
+        sentence, exit_code = error, error.exit_code
     except BrokenPipeError:
         exit_code = 0  # The reader of our output has closed it, as in `apformer predict ... | head`.
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         sentence = f"{place}{error.strerror or error}; see `apformer doctor` for disk and permissions"
-        exit_code = _say(program, sentence, DISK)
+        exit_code = DISK
     except KeyboardInterrupt:
-        exit_code = _say(program, "stopped", 130)
+        sentence, exit_code = "stopped", 130
     except Exception as error:
-        sentence = refusals.of_machine(error)
+        sentence, exit_code = refusals.of_machine(error), USAGE
         if sentence is None:
             raise
-        exit_code = _say(program, sentence, USAGE)
+    if sentence:
+        with suppress(OSError):
+            tell(f"{program}: {sentence}")
     try:
         sys.stdout.flush()
     except OSError:
@@ -89,12 +91,6 @@ def end(exit_code: int) -> None:
         with suppress(OSError):
             stream.flush()
     os._exit(exit_code)
-
-
-def _say(program: str, sentence: object, exit_code: int) -> int:
-    with suppress(OSError):
-        tell(f"{program}: {sentence}")
-    return exit_code
 
 
 @contextmanager
@@ -196,8 +192,8 @@ def keep_programs(place: str | None = None) -> str | None:
     """Let JAX cache its compiled programs, and return the folder. Call it before the first is compiled.
 
     Args:
-        place: A folder, or "none" to keep no program. The default is that of the last call, the environment variable
-            APFORMER_COMPILATION_CACHE, or the cache directory of the user. A folder that JAX already has stays.
+        place: A folder, or "none" to keep no program. The default is the place of the last call, else
+            APFORMER_COMPILATION_CACHE, else the cache directory of the user. If JAX already has a folder, it stays.
     """
     import jax
     from jax.experimental.compilation_cache import compilation_cache
@@ -235,7 +231,7 @@ def seal() -> None:
     with suppress(OSError, ValueError):
         folder, earlier = _programs_before
         for program in {*_programs(folder)} - earlier:
-            _seal_of(program).write_text(_digest(program))
+            _seal_of(program).write_text(sha256(program))
 
 
 def _kind() -> str:
@@ -256,10 +252,6 @@ def _seal_of(program: Path) -> Path:
     return program.with_name(program.name + ".sha256")
 
 
-def _digest(program: Path) -> str:
-    return hashlib.sha256(program.read_bytes()).hexdigest()
-
-
 def _tidy(folder: Path) -> None:
     """Remove from a folder the programs that are damaged or unsealed for a day, and from all folders the oldest."""
     programs, total = [], 0
@@ -272,7 +264,7 @@ def _tidy(folder: Path) -> None:
             total += program.stat().st_size
             seal, stale = _seal_of(program), time.time() - changed > DAY
             in_folder = program.is_relative_to(folder)
-            damaged = in_folder and (seal.read_bytes() != _digest(program).encode() if seal.exists() else stale)
+            damaged = in_folder and (seal.read_bytes() != sha256(program).encode() if seal.exists() else stale)
             if total > LIMIT or damaged:
                 program.unlink()
                 seal.unlink(missing_ok=True)

@@ -52,7 +52,7 @@ def length(x: np.ndarray, axis: int = -1) -> np.ndarray:
 
 def spectral_norm(matrix: np.ndarray) -> float32:
     """Return an upper bound of the spectral norm, the largest factor by which a matrix lengthens a vector."""
-    return float32(SLACK * np.linalg.norm(matrix, 2))
+    return float32(SLACK * np.linalg.matrix_norm(matrix, ord=2))
 
 
 def product_length(x: np.ndarray, matrices: np.ndarray) -> np.ndarray:
@@ -81,11 +81,6 @@ class Normed(NamedTuple):
 def scale_of(w: dict, name: str) -> np.ndarray:
     """Return the scale of a norm, (D,), or (1,) in a model without norms."""
     return w.get(f"{name}.scale", np.ones(1))
-
-
-def bias_of(w: dict, name: str) -> np.ndarray:
-    """Return the bias of a norm, (D,), or (1,) in a model without norms."""
-    return w.get(f"{name}.bias", np.zeros(1))
 
 
 def bound_norm(x: np.ndarray, e: np.ndarray, w: dict, name: str, epsilon: float) -> Normed:
@@ -141,7 +136,7 @@ def bound_heads(x: np.ndarray, e: np.ndarray, w: dict, cfg: dict) -> HeadBounds:
     normed_e, size = network.map_batches(sizes, len(x))
     for (name, W_DD), part, size_MH in zip(matrices.items(), heads, np.split(size, 3, axis=1), strict=True):
         scaled[name] = W_DHK = (scale[:, None] * W_DD).reshape(D, H, K)
-        norm_H, abs_H = (np.array([spectral_norm(f(W_DHK[:, h])) for h in range(H)]) for f in (np.asarray, np.abs))
+        norm_H, abs_H = (spectral_norm(W.swapaxes(0, 1)) for W in (W_DHK, np.abs(W_DHK)))
         local = sum_rounding(D + 5, size_MH + abs_H * normed_e[:, None])
         errors[name] = local, local + norm_H * normed_e[:, None], length(part)
     by_query, by_key = product_length(heads.k, scaled["query"]), product_length(heads.q, scaled["key"])
@@ -229,7 +224,7 @@ def hidden_units(w: dict) -> Units:
     W_1, b_1 = w["feedforward.expand.weight"], w["feedforward.expand.bias"]
     columns = scale_of(w, "feedforward_norm")[:, None] * W_1
     absolute = np.vstack([np.abs(W_1), np.abs(b_1), length(columns, 0)]).astype(float32)
-    constant = np.broadcast_to(bias_of(w, "feedforward_norm"), len(W_1)) @ W_1 + b_1
+    constant = w.get("feedforward_norm.bias", np.zeros(len(W_1))) @ W_1 + b_1
     spectral_abs_2 = spectral_norm(np.abs(w["feedforward.contract.weight"]))
     return Units(columns, absolute, absolute[-1], constant.astype(float32), spectral_abs_2)
 
@@ -289,7 +284,7 @@ def growth(masks: np.ndarray, W_1: np.ndarray, W_2: np.ndarray) -> np.ndarray:
 
     def batch(at: slice) -> np.ndarray:
         active = np.unpackbits(masks[at], axis=1, count=len(W_2)).astype(float32)
-        A = ((active[:, None] * W_1).reshape(-1, len(W_2)) @ W_2).reshape(len(active), *(2 * [len(W_1)]))
+        A = ((active[:, None] * W_1).reshape(-1, len(W_2)) @ W_2).reshape(len(active), -1, len(W_1))
         return length((A @ A.swapaxes(1, 2)).reshape(len(A), -1)) ** 0.5
 
     return float32(1 + 1e-4) * network.map_batches(batch, len(masks), MASKS) + float32(2 * rounding)

@@ -165,8 +165,7 @@ def tally_contexts(case: Case, columns: np.ndarray, margin_NKC: np.ndarray, pred
     """Return the tally of a slice, from the margin of each token (inf for padding) and the most likely token."""
     contexts, data, margin_NK, (N, K, C) = case.contexts, case.data, margin_NKC.min(2), margin_NKC.shape
     parts = {name: summarize(margin_NK[rows]) for name, rows in contexts.parts(columns, data).items()}
-    worst = np.argpartition(margin_NK, min(WORST, N * K) - 1, axis=None)[:WORST]
-    worst = worst[np.argsort(margin_NK.flat[worst], kind="stable")]
+    worst = sorted(np.argpartition(margin_NK, min(WORST, N * K) - 1, axis=None)[:WORST], key=margin_NK.item)
     characters = contexts.characters(data) if hasattr(contexts, "characters") else "0123456789 "
     named = []
     for n, k in (divmod(int(number), K) for number in worst):
@@ -200,9 +199,7 @@ MERGE = {  # how each entry of two tallies is merged; all others are counts, and
     "least_ratio": least,
     "smallest_margin": least,
     "worst": lambda a, b: sorted(a + b, key=lambda context: context["margin"])[:WORST],
-    "parts": lambda a, b: {
-        name: merge(a[name], b[name]) if name in a and name in b else part for name, part in (a | b).items()
-    },
+    "parts": lambda a, b: a | b | {name: merge(a[name], b[name]) for name in a if name in b},
 }
 
 

@@ -31,11 +31,6 @@ COMPUTED = {  # values of a Config that this file computes; a Config without the
 }
 
 
-def radix(cfg: dict) -> int:
-    """Return the base of the codes of strings: the vocabulary size plus one; the last digit is "before the row"."""
-    return cfg["vocab_size"] + 1
-
-
 def unsupported(cfg: dict, contexts: ModuleType) -> str | None:
     """Return a sentence about the first field of a Config that this file does not compute; None if it computes all.
 
@@ -46,7 +41,7 @@ def unsupported(cfg: dict, contexts: ModuleType) -> str | None:
     for name, values in COMPUTED.items():
         if cfg.get(name, values[0]) not in values:
             return f"{name} is {cfg[name]}, and {' or '.join(map(str, values))} alone is computed"
-    if radix(cfg) ** (int(contexts.reads(cfg, cfg["n_layers"]).max()) + 2) >= 2**63:
+    if (cfg["vocab_size"] + 1) ** (int(contexts.reads(cfg, cfg["n_layers"]).max()) + 2) >= 2**63:
         return "a prediction depends on more tokens than a number of 64 bits holds"
     return None
 
@@ -92,7 +87,7 @@ def complete(weights: dict[str, np.ndarray], cfg: dict, contexts: ModuleType) ->
     default |= {"head.output.weight": table.T, "head.output.bias": weights.get("head.bias", np.zeros(V))}
     default |= {"blocks.attention.output": np.tile(np.eye(D).reshape(H, D // H, D), (L, 1, 1, 1))}
     default |= {"blocks.bias": weights[f"blocks.{contexts.bias(cfg)}"]} if hasattr(contexts, "bias") else {}
-    return {name: array.astype(np.float64, copy=False) for name, array in (default | weights).items()}
+    return {name: np.asanyarray(array, np.float64) for name, array in (default | weights).items()}
 
 
 def norm(x: np.ndarray, weights: dict, name: str, epsilon: float) -> np.ndarray:
@@ -114,7 +109,7 @@ def map_batches(function: Callable[[slice], Any], count: int, size: int = BATCH)
 
     def compute(first: int) -> Sequence[np.ndarray]:
         with np.errstate(over="ignore", invalid="ignore"):
-            found = function(slice(first, min(first + size, count)))
+            found = function(slice(first, first + size))
         return [found] if isinstance(found, np.ndarray) else found
 
     def store(first: int) -> None:
@@ -254,7 +249,7 @@ def layers(codes: np.ndarray, weights: dict, cfg: dict, contexts: ModuleType) ->
         embeddings the first layer reads. seen (N, W) holds the rows of the states below that each of the N strings of
         a layer reads; -1 stands for tokens before the row. The last layer's strings are `codes`, in their order.
     """
-    steps, base = [], radix(cfg)
+    steps, base = [], cfg["vocab_size"] + 1
     for layer in range(cfg["n_layers"], 0, -1):
         seen, below = look_up(codes, contexts.reads(cfg, layer), base)
         w = {name[7:]: array[layer - 1] for name, array in weights.items() if name.startswith("blocks.")}

@@ -69,7 +69,7 @@ def logit_differences(right: int, weights: dict, w: dict) -> LogitDifferences:
     head, bias, scale = weights["head.output.weight"], weights["head.output.bias"], scale_of(weights, "final_norm")
     others, size = np.delete(np.arange(len(bias)), right), np.abs(np.vstack([head, bias]))
     difference = head[:, [right]] - head[:, others]
-    offset = np.broadcast_to(bounds.bias_of(weights, "final_norm"), len(head)) @ difference + bias[right] - bias[others]
+    offset = weights.get("final_norm.bias", np.zeros(len(head))) @ difference + bias[right] - bias[others]
     columns = scale[:, None] * difference
     prepared = prepare_directions(columns, "final_norm.scale" in weights, w)
     size = size[:, [right]] + size[:, others]

@@ -3,7 +3,7 @@
 import os
 import sys
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Sequence
 from itertools import cycle
 from typing import Any
 
@@ -17,7 +17,7 @@ def in_colour() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def cut(tokens: Iterable[int], tokenizer: Any, colour: bool) -> str:
+def cut(tokens: Sequence[int], tokenizer: Any, colour: bool) -> str:
     r"""Return the text of tokens with its cuts. Line ends stay; a part of a character is escaped, such as \xe2.
 
     Args:
@@ -26,12 +26,14 @@ def cut(tokens: Iterable[int], tokenizer: Any, colour: bool) -> str:
         colour: Whether to colour the background of each token, white on black if it is special. Otherwise tokens are
             separated by |.
     """
-    pieces = [escape(tokenizer.bytes_of(int(token))) for token in tokens]
+    pieces = [escape(tokenizer.bytes_of(token)) for token in tokens]
     if not colour:
         return "|".join(pieces)
     special = tokenizer.special_tokens
-    styles = (SPECIAL if int(token) in special else f"38;5;16;{light}" for token, light in zip(tokens, cycle(COLOURS)))
-    return "".join(_paint(piece, style) for piece, style in zip(pieces, styles, strict=True))
+    return "".join(
+        _paint(piece, SPECIAL if token in special else f"38;5;16;{light}")
+        for token, piece, light in zip(tokens, pieces, cycle(COLOURS))
+    )
 
 
 def escape(piece: bytes) -> str:
@@ -43,6 +45,6 @@ def escape(piece: bytes) -> str:
 
 def _paint(piece: str, style: str) -> str:
     """Return a piece in its colour. A line end is shown as ↵; the colour ends before it, or it would fill the line."""
-    lines = piece.split("\n")
-    ends = [f"\x1b[{style}m{line}↵{_OFF}\n" for line in lines[:-1]]
-    return "".join(ends) + (f"\x1b[{style}m{lines[-1]}{_OFF}" if lines[-1] or not ends else "")
+    *lines, last = piece.split("\n")
+    ends = "".join(f"\x1b[{style}m{line}↵{_OFF}\n" for line in lines)
+    return ends + (f"\x1b[{style}m{last}{_OFF}" if last or not lines else "")

@@ -77,12 +77,14 @@ def certificate(result: dict) -> str:
         rows.append([name, f"{part['contexts']:,}", f"{part['errors']:,}", _margin(part["smallest_margin"])])
     wrong = [context for context in result["worst"] if not context["margin"] > 0]
     depends = f"; {result['depends']}" if result["depends"] else ""
+    first, *others = result["witnesses"]
     return "\n".join(
         [
             *_verdict(result),
             f"{result['contexts']:,} contexts in {result['seconds']:,} s, {result['errors']:,} errors, smallest margin "
             f"{_margin(result['smallest_margin'])}{depends}",
-            *_witnesses(result),
+            f"computed by {first['witness']}",
+            *(f"{other['witness']}: logits at most {other['largest_gap']:.2g} apart" for other in others),
             "",
             *columns(rows),
             *(_counter_example(context) for context in wrong[:5]),
@@ -112,15 +114,6 @@ def _verdict(result: dict) -> list[str]:
 
 def _margin(margin: float | None) -> str:
     return "-" if margin is None else f"{margin:.3g}"
-
-
-def _witnesses(result: dict) -> list[str]:
-    """Return the lines that name the programs that computed the logits."""
-    first, *others = result["witnesses"]
-    return [
-        f"computed by {first['witness']}",
-        *(f"{other['witness']}: logits at most {other['largest_gap']:.2g} apart" for other in others),
-    ]
 
 
 def _counter_example(context: dict) -> str:

@@ -19,8 +19,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from apformer import files
 from apformer.errors import CHECKPOINT, UserError, typed
 from apformer.report import progress
@@ -101,9 +99,11 @@ class Tracker:
 def scalars(record: dict) -> dict[str, float]:
     """Return {name: number} of the finite numbers of a line; members of a population have names such as loss/3."""
     numbers = {}
-    for name, values in files.plain(record).items():
-        names = [f"{name}/{member}" for member in range(len(values))] if np.ndim(values) else [name]
-        numbers |= zip(names, np.ravel(values).tolist(), strict=True)
+    for name, value in files.plain(record).items():
+        if isinstance(value, list):
+            numbers |= {f"{name}/{member}": number for member, number in enumerate(value)}
+        else:
+            numbers[name] = value
     return {name: value for name, value in numbers.items() if value is not None and name != "step"}
 
 
@@ -118,7 +118,7 @@ def read_logged(file: Path) -> dict | None:
     logged = files.read_json(file)
     if not files.has(logged, {"step": int, "id": str}) or re.fullmatch("[0-9a-f]{12}", logged["id"]) is None:
         raise UserError(f"{file} is damaged: remove {file.parent}, so that all is written anew", CHECKPOINT)
-    return {"step": logged["step"], "id": logged["id"]}
+    return logged
 
 
 def _tensorboard(folder: Path, logged: dict, config: dict) -> tuple[Callable, Callable]:

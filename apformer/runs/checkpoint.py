@@ -176,11 +176,16 @@ def load(folder: str | Path, abstract_state: Any, step: int | None = None) -> tu
     if step is not None and step not in saved:
         raise UserError(f"{folder} holds no checkpoint of step {step}: it holds {saved or 'none'}", CHECKPOINT)
     leaves, newest = named(abstract_state, "/"), None
+    expected = _signature(leaves)
     for candidate in reversed(saved) if step is None else [step]:
         path = folder / str(candidate)
         try:
             facts = selection.read_facts(path)
-            _require_same(facts.tree, _signature(leaves), path)
+            for name in {**facts.tree, **expected}:
+                if facts.tree.get(name) != expected.get(name):
+                    fault = f"{name} is {facts.tree.get(name, 'absent')}, not {expected.get(name, 'absent')}"
+                    remedy = "give the flags the run was trained with"
+                    raise UserError(f"{path} is of another model: {fault}: {remedy}", CHECKPOINT)
             arrays = _read(path, leaves, facts)
         except Damaged as damage:
             if not path.exists():  # the process that trains has just removed it: look again
@@ -221,17 +226,6 @@ def _read(path: Path, leaves: dict[str, Any], facts: Facts) -> Arrays:
     if _digest(arrays) != facts.arrays_sha256:
         raise Damaged("its arrays are not as they were written")
     return arrays
-
-
-def _require_same(saved: dict[str, str], expected: dict[str, str], path: Path) -> None:
-    for name in {**saved, **expected}:
-        saved_type, expected_type = saved.get(name, "absent"), expected.get(name, "absent")
-        if saved_type != expected_type:
-            raise UserError(
-                f"{path} is of another model: {name} is {saved_type}, not {expected_type}"
-                ": give the flags the run was trained with",
-                CHECKPOINT,
-            )
 
 
 @contextmanager

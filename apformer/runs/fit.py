@@ -7,7 +7,6 @@ the same states as an uninterrupted run, and ends with the same bits.
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -25,7 +24,7 @@ from apformer.runs.checkpoint import Checkpoints
 from apformer.runs.feed import Feeding
 from apformer.runs.metrics import Log, first_lost, read_metrics, read_missed, stale
 from apformer.runs.selection import PROVEN, score
-from apformer.settings import Settings, Training
+from apformer.settings import Settings, Training, with_part
 from apformer.tasks import settings_file
 from apformer.train import TrainState
 
@@ -34,7 +33,7 @@ Metrics = dict[str, Any]  # {name: array}, with a leading axis of members if the
 
 def begin(path: Path, settings: Settings, rows: Any, start_params: Any = None) -> None:
     """Write config.json of a new run, and the files of its task. start_params: see `initial_state`."""
-    task = tasks.load(settings.task)
+    task = tasks.of(settings)
     data = task.describe(settings, rows)
     processes.agree("data", data)
     cwd = Path.cwd()
@@ -90,7 +89,7 @@ def _compiled_initial() -> Callable[..., TrainState]:
 
 def _initial(seed: jax.Array, hyper: dict, start_params: Any, settings: Settings) -> TrainState:
     """Return the state of one member."""
-    task = tasks.load(settings.task)
+    task = tasks.of(settings)
     params_key, run_key = jax.random.split(jax.random.key(seed))
     params = task.initial_params(params_key, settings, start_params)
     return train.init_state(run_key, params, task.make_optimizer(settings), hyper, settings.training.ema)
@@ -107,7 +106,7 @@ def run_steps(
     """Return (state, metrics of each step) after `steps` more steps. The argument `state` is donated.
 
     train_rows: what `train_rows` of the task returns. mesh: `devices.mesh`, which holds the state. fed: rows to sample
-    from instead, with a leading axis of steps, and before it one of members if there are several.
+    from instead. Its first axes are members, if there are several, then steps.
     """
     return _of_members(
         lambda args, mesh: _run_steps(*args, train_rows, settings, steps, mesh), (state, fed), settings, mesh
@@ -123,7 +122,7 @@ def validate(params: Any, batch: Any, settings: Settings, mesh: Mesh | None = No
 def _run_steps(
     state: TrainState, fed: Any, train_rows: Any, settings: Settings, steps: int, mesh: Mesh | None
 ) -> tuple[TrainState, Metrics]:
-    task = tasks.load(settings.task)
+    task = tasks.of(settings)
     loss_fn, count = _make_loss(settings, mesh), settings.training.accumulate
 
     def sample(key: jax.Array, fed: Any) -> Any:
@@ -156,7 +155,7 @@ def _validate(params: Any, batch: Any, settings: Settings, mesh: Mesh | None) ->
 
 def _make_loss(settings: Settings, mesh: Mesh | None = None) -> Callable[[Any, Any, Any], tuple[jax.Array, Metrics]]:
     """Return the task's loss, a function of (params, batch, key). With a key, the batch is spread over devices."""
-    task = tasks.load(settings.task)
+    task = tasks.of(settings)
     loss_fn = task.make_loss(settings)
 
     def spread_loss(params: Any, batch: Any, key: jax.Array | None) -> tuple[jax.Array, Metrics]:
@@ -187,7 +186,7 @@ def _mode(settings: Settings) -> str:
 
 def validation_loss(settings: Settings, rows: Any, state: TrainState) -> np.ndarray:
     """Return the loss of each member on the validation rows, which `fit` measures at each checkpoint."""
-    batch = tasks.load(settings.task).validation(settings, rows)
+    batch = tasks.of(settings).validation(settings, rows)
     return np.asarray(validate(train.trained(state), batch, _compiled_settings(settings))["loss"])
 
 
@@ -196,12 +195,12 @@ def fit(
 ) -> TrainState:
     """Train to the last step and return the state; write metrics.jsonl and checkpoints/ of the run directory.
 
-    proven(step), if not None: whether the checkpoint of this step is certified, which ends training. It is then the
-    best of the run. The argument `state` is donated. A stop signal saves a checkpoint after the chunk, then exits with
-    128 + its number.
+    proven: function of a step, whether its checkpoint is certified; None asks nothing. A certified checkpoint ends
+    training, and is the best of the run. The argument `state` is donated. A stop signal saves a checkpoint after the
+    chunk, then exits with 128 + its number.
     Raises UserError: NON_FINITE as soon as no member's loss is finite, DISK if something cannot be written.
     """
-    run, task, program = settings.training, tasks.load(settings.task), _compiled_settings(settings)
+    run, task, program = settings.training, tasks.of(settings), _compiled_settings(settings)
     step, sampled_rows = int(np.max(state.step)), None
     train_rows, batch = task.train_rows(rows), task.validation(settings, rows)
     log = Log(path / "metrics.jsonl", settings, step, jax.device_get(state.hyper["learning_rate"]))
@@ -241,7 +240,7 @@ def fit(
                 if scheduled:
                     measured = validate(train.trained(state), batch, program, mesh)
                     measured = jax.device_get(devices.readable(measured, mesh))
-                log.hold(step, metrics, measured)
+                log.pending = step, metrics, measured
                 if scheduled or stopped:
                     record = log.flush()
                     files.fsync(log.path)  # so that no checkpoint outlives its line
@@ -258,7 +257,7 @@ def fit(
 
 def _with_missed(path: Path, settings: Settings, train_rows: Any) -> Any:
     """Return the training rows with the contexts in missed.jsonl, if the task can train on them."""
-    missed = getattr(tasks.load(settings.task), "missed", None)
+    missed = getattr(tasks.of(settings), "missed", None)
     if missed is None or settings.training.until != "certified":
         return train_rows
     return missed(settings, train_rows, processes.of_first(read_missed(path) if jax.process_index() == 0 else None))
@@ -292,9 +291,8 @@ def _ends(checkpoints: Checkpoints, step: int, proven: Callable[[int], bool]) ->
 def _compiled_settings(settings: Settings) -> Settings:
     """Return the settings that decide the compiled program, the others at their defaults: the key of the jit cache."""
     training = ("recipe", "seed", "until", "keep", "average", "save_every", "patience", "log_to", "run_dir")
-    parts = {"training": training} | tasks.load(settings.task).NOT_COMPILED
+    parts = {"training": training} | tasks.of(settings).NOT_COMPILED
     for name, fields in parts.items():
         part = getattr(settings, name)
-        defaults = replace(part, **{field: getattr(type(part)(), field) for field in fields})
-        settings = replace(settings, **{name: defaults})
+        settings = with_part(settings, name, **{field: getattr(type(part)(), field) for field in fields})
     return settings

@@ -80,8 +80,8 @@ class LanguageModel(NamedTuple):
         Args:
             prompts: Texts to continue, each of at least one token.
             tokens: Most tokens of a text, which ends sooner before a token of `ends` and before a stop.
-            temperature: Divisor of the logits; with 0 the most likely token is taken. Like the next four it is a
-                number, or one for each prompt; see `decoding.generate`.
+            temperature: Divisor of the logits; with 0 the most likely token is taken. This and the next four are
+                each a number, or one for each prompt; see `decoding.generate`.
             top_k: Number of the most likely tokens to draw from; 0 for all.
             top_p: Share of probability to draw from.
             min_p: Least probability of a token, as a share of that of the most likely one.

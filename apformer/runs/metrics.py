@@ -10,7 +10,7 @@ as one that was never stopped.
 
 import dataclasses
 import time
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,9 @@ class Log:
 
     def __init__(self, path: Path, settings: Settings, step: int, peak: Any) -> None:
         """peak: the learning rate after warm-up, of each member if there are several."""
-        self.path, self.settings, self.peak, self.pending, self.failed = path, settings, np.asarray(peak), None, set()
+        self.path, self.settings, self.peak, self.failed = path, settings, np.asarray(peak), set()
+        # (step, metrics as device arrays, validation) of the last chunk, for `flush`.
+        self.pending: tuple[int, dict, dict | None] | None = None
         self.tracker, self.start = None, time.perf_counter()
         with files.disk_errors(path):
             path.touch()
@@ -51,10 +53,6 @@ class Log:
         if self.tracker:
             self.tracker.close(fault is not None)
         self.bar.close()
-
-    def hold(self, step: int, metrics: dict, validation: dict | None = None) -> None:
-        """Keep the metrics (device arrays) of the chunk that ends at a step, for `flush`."""
-        self.pending = (step, metrics, validation)
 
     def flush(self) -> dict[str, Any]:
         """Write the pending line and return it; {} if there is none. A member whose loss is not finite has NaN.
@@ -137,7 +135,7 @@ def stale(path: Path) -> int:
 
 def first_lost(records: list[dict], log_every: int, step: int) -> int | None:
     """Return the first step up to `step` whose line of metrics.jsonl is missing or out of order, or None."""
-    due = sorted({*range(log_every, step + 1, log_every), step} - {0})
+    due = chain(range(log_every, step + 1, log_every), [step] * (step % log_every > 0))
     pairs = zip_longest(due, [record["step"] for record in records])
     return next((expected or recorded for expected, recorded in pairs if expected != recorded), None)
 

@@ -34,7 +34,7 @@ def parse(args: list[str], program: str = PROGRAM) -> Settings:
     """
     start = _start(args, program)
     settings = _with_warmup(_read(start, args, program), args)
-    init_from = tasks.load(settings.task).init_from
+    init_from = tasks.of(settings).init_from
     folder = init_from(settings) and directory.named(init_from(settings))
     if folder != init_from(start):  # the recipe ignored it, and would train a new model
         fault = f"--init_from is no flag of --recipe {start.training.recipe}"

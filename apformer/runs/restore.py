@@ -3,13 +3,14 @@
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import optax
 
 from apformer import files, flags, tasks, train
 from apformer.analysis.certificate import FORMAT
@@ -46,7 +47,7 @@ class Run(NamedTuple):
     member: int
 
     def __repr__(self) -> str:
-        count = sum(leaf.size for leaf in jax.tree.leaves(self.params))
+        count = optax.tree.size(self.params)
         named = f"path={str(self.path)!r}, task={self.settings.task!r}, step={self.step}, member={self.member}"
         return f"Run({named}, parameters={count:,})"
 
@@ -62,7 +63,7 @@ def load(run: str | Path | None = None, member: int | None = None, step: int | N
     settings = load_settings(path)
     params, step, member = load_params(path, settings, member, step)
     model = bind_run(settings, params)
-    return Run(path, tasks.load(settings.task), settings, params, model, step, member)
+    return Run(path, tasks.of(settings), settings, params, model, step, member)
 
 
 def bind_run(settings: Settings, params: Any) -> Model:
@@ -73,26 +74,20 @@ def bind_run(settings: Settings, params: Any) -> Model:
 def load_rows(path: Path) -> Any:
     """Return the rows of a run. Raises UserError (exit DATA) if its dataset has changed since training."""
     settings, config = load_settings(path), files.read_json(path / "config.json")
-    task, folders = tasks.load(settings.task), config.get("directory")
+    task, folders = tasks.of(settings), config.get("directory")
     if type(folders) is list:
-        parts = {name: _resolved(getattr(settings, name), path, folders) for name in ("data", "options")}
-        settings = replace(settings, **parts)
+
+        def find(name: str) -> str:
+            """Return a path as it is if it exists here, else from the directory where the run began."""
+            places = (name, *(path / str(folder) / name for folder in folders))
+            return str(next(filter(os.path.exists, places), name))
+
+        settings = flags.map_paths(find, settings)
     _, rows = task.load(task.stored_settings(settings, path))
     data, recorded = task.describe(settings, rows), config.get("data")
     if not files.has(recorded, {"source": str}) or data | {"source": recorded["source"]} != recorded:
         raise UserError(f"{data['source']} has changed since {path} was trained on it: restore it", DATA)
     return rows
-
-
-def _resolved(part: Any, path: Path, folders: list[str]) -> Any:
-    """Return a part of the settings with relative paths that exist, here or from the directory where the run began."""
-
-    def find(name: str) -> str:
-        places = (name, *(path / str(folder) / name for folder in folders))
-        return str(next(filter(os.path.exists, places), name))
-
-    paths = [field.name for field in fields(part) if flags.is_path(field.type)]
-    return replace(part, **{name: jax.tree.map(find, getattr(part, name)) for name in paths})
 
 
 def load_params(
@@ -119,7 +114,7 @@ def load_params(
     def params_of(state: TrainState) -> Any:
         params = train.trained(state)
         params = params if members == 1 else jax.tree.map(lambda leaf: leaf[member], params)
-        return tasks.load(settings.task).model_params(params, settings) if merged else params
+        return tasks.of(settings).model_params(params, settings) if merged else params
 
     newest, state = checkpoint.load(folder, abstract, steps[-1])
     member = _choose(path, newest, members, member)

@@ -211,6 +211,11 @@ def load(name: str) -> ModuleType:
     return plugins.load(GROUP, name, OWN, __name__, NAMES)
 
 
+def of(settings: Settings) -> ModuleType:
+    """Return the task of a run's settings, see `load`."""
+    return load(settings.task)
+
+
 def _loadable() -> dict[str, ModuleType]:
     """Return {name: module} of the tasks that load, and report the others on standard error, once each."""
     modules = {}

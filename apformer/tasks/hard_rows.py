@@ -36,11 +36,12 @@ def hardest(batch: Batch, ordinary: int, mined: int, predict: Callable[..., jax.
         rows, *others = part
         return token_nats(predict(rows.tokens_BT[:, :-1], *others), rows).max(1)
 
-    candidates = jax.tree.map(lambda leaf: leaf[ordinary:], (batch, *others))
-    B = len(candidates[0].tokens_BT)
+    B = len(batch.tokens_BT) - ordinary
     parts = B // PART if jax.default_backend() == "cpu" and B % PART == 0 else 1
     # Each part has rows of every device over which the candidates are spread.
-    split = jax.tree.map(lambda leaf: leaf.reshape(-1, parts, *leaf.shape[1:]).swapaxes(0, 1), candidates)
-    nats_B = jax.lax.map(worst, split).T.reshape(B)
+    candidates = jax.tree.map(
+        lambda leaf: leaf[ordinary:].reshape(-1, parts, *leaf.shape[1:]).swapaxes(0, 1), (batch, *others)
+    )
+    nats_B = jax.lax.map(worst, candidates).T.reshape(B)
     _, hardest_B = jax.lax.top_k(nats_B, mined)
     return jnp.concatenate([jnp.arange(ordinary, dtype=hardest_B.dtype), ordinary + hardest_B])

@@ -24,18 +24,6 @@ EARLIER = {  # removed flags of apformer 0.3, and the only value that is still s
     "newton_characters": 8192,
 }
 
-WHOLE, FROM_ZERO = (1, 2**31, "1 to 2147483647"), (0, 2**31, "0 to 2147483647")
-SHARE, ABOVE_ZERO = (0, 1, "at least 0 and less than 1"), math.ulp(0)
-RANGES = {  # of training and optimizer: (least, end, which is excluded, the range in words)
-    **dict.fromkeys(("steps", "batch_size", "accumulate", "members", "log_every", "save_every"), WHOLE),
-    **dict.fromkeys(("keep", "average", "muon_every"), WHOLE),
-    **dict.fromkeys(("patience", "warmup_steps"), FROM_ZERO),
-    **dict.fromkeys(("ema", "beta1", "beta2"), SHARE),
-    "learning_rate": (ABOVE_ZERO, 10, "more than 0 and less than 10"),
-    "weight_decay": (0, 10, "at least 0 and less than 10"),
-    "max_grad_norm": (ABOVE_ZERO, math.inf, "more than 0"),
-}
-
 
 def to_dict(settings: Settings) -> dict[str, Any]:
     """Return {"task", "architecture", "flags": {part: its fields}}."""
@@ -94,9 +82,16 @@ def check(settings: Settings) -> None:
         UserError: Exit code USAGE; it names the flag and what fits.
     """
     run, rule = settings.training, settings.optimizer
-    for flag, (least, end, fits) in RANGES.items():
-        part = run if hasattr(run, flag) else rule
-        require(flag, least <= getattr(part, flag) < end, part, fits)
+    for flag in ("steps", "batch_size", "accumulate", "members", "log_every", "save_every", "keep", "average"):
+        require_whole(flag, run)
+    require_whole("muon_every", rule)
+    require_whole("patience", run, 0)
+    require_whole("warmup_steps", rule, 0)
+    for flag, part in {"ema": run, "beta1": rule, "beta2": rule}.items():
+        require(flag, 0 <= getattr(part, flag) < 1, part, "at least 0 and less than 1")
+    require("learning_rate", 0 < rule.learning_rate < 10, rule, "more than 0 and less than 10")
+    require("weight_decay", 0 <= rule.weight_decay < 10, rule, "at least 0 and less than 10")
+    require("max_grad_norm", 0 < rule.max_grad_norm < math.inf, rule, "more than 0")
     require_whole("seed", run, 0, 2**31 - run.members)
     require("min_lr", 0 <= rule.min_lr <= rule.learning_rate, rule, f"0 to --learning_rate, {rule.learning_rate}")
     if run.average > run.keep:
@@ -108,7 +103,7 @@ def check(settings: Settings) -> None:
             require_whole(field.name, settings.model)
     epsilon = vars(settings.model).get("norm_epsilon", 1e-5)
     require("norm_epsilon", 0 < epsilon < 1, settings.model, "more than 0 and less than 1")
-    longest = tasks.load(settings.task).check(settings)
+    longest = tasks.of(settings).check(settings)
     most = architecture_of(settings).max_tokens(settings.model)
     if most is not None and most < longest:
         less = next((f", or a smaller --{name}" for name in ("context", "longest") if hasattr(settings.data, name)), "")

@@ -11,18 +11,18 @@ from apformer.settings import Settings
 from apformer.tasks import settings_file
 
 
-def read(folder: str | Path, task: str, words: tuple[str, str]) -> Settings:
+def read(folder: str | Path, task: str, trained: str, remedy: str) -> Settings:
     """Read the settings of a run.
 
     Args:
         folder: Directory of the run.
         task: Name of its task.
-        words: Words for messages: what a run of this task was trained on or to do, and the remedy.
+        trained: What it was trained on or to do, such as "on a text", for messages.
+        remedy: What to do about another folder.
 
     Raises:
         UserError: USAGE for a folder that holds no run of this task, CHECKPOINT if its config.json is damaged.
     """
-    trained, remedy = words
     file = Path(folder) / "config.json"
     if not os.path.isdir(folder):  # pathlib raises where a name is too long
         raise UserError(f"{folder} is not a directory: {remedy}")

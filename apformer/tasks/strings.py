@@ -66,7 +66,7 @@ def validation(settings: Settings, rows: None) -> Batch:
 def evaluate(model: Model, settings: Settings, rows: None, progress: Progress) -> tasks.Evaluation:
     """Evaluate a model on fresh strings: the loss, and exact match by the number of characters to predict.
 
-    Each character is predicted after the true ones. Of a string that is exactly right, greedy decoding writes the same.
+    Each character is predicted after the true ones. Greedy decoding also writes each string that is exactly right.
     """
     count, vocabulary = settings.options.test_sequences, _vocabulary(settings)
     batch, parts = jax.device_get(_draw(settings, TEST_KEY, count)), []
@@ -112,7 +112,10 @@ def page(settings: Settings, rows: None, params: Any, evaluation: dict | None, p
     if evaluation:
         total = f"of {evaluation['strings']:,} strings"
         shown["facts"] = [["exactly right", sections.percent(evaluation["exact"]), total]]
-        shown["right"]["blocks"] = [_by_length(evaluation["by_length"])]
+        groups, x = evaluation["by_length"], "characters to predict"
+        length, count, exact = ([group[name] for group in groups] for name in ("length", "count", "exact"))
+        chart = sections.lines("By length", x, "strings right", length, {"strings": exact}, counts=count, share=True)
+        shown["right"]["blocks"] = [chart]
         errors = [[sections.cell(text, code=True) for text in error.values()] for error in evaluation["errors"]]
     shown["wrong"] = sections.listing("Wrong strings", "A few.", ["given", "right", "the model"], errors)
     if params is None:
@@ -123,12 +126,6 @@ def page(settings: Settings, rows: None, params: Any, evaluation: dict | None, p
         "ablation": ablate.loss_drops(make_loss, settings, params, batch),
         "examples": examples,
     }
-
-
-def _by_length(groups: list[dict]) -> dict:
-    length, count, exact = ([group[name] for group in groups] for name in ("length", "count", "exact"))
-    x = "characters to predict"
-    return sections.lines("By length", x, "strings right", length, {"strings": exact}, counts=count, share=True)
 
 
 def example(settings: Settings, run: str) -> str:
@@ -161,12 +158,12 @@ def predict(model: Model, settings: Settings, lines: list[str], name: str, terms
 
 
 def _vocabulary(settings: Settings) -> str:
-    return tasks.load(settings.task).VOCABULARY
+    return tasks.of(settings).VOCABULARY
 
 
 def _draw(settings: Settings, seed: int, count: int) -> Batch:
     """Draw strings as `sample` of the task does, `count` of them."""
-    sample, run = tasks.load(settings.task).sample, replace(settings.training, batch_size=count)
+    sample, run = tasks.of(settings).sample, replace(settings.training, batch_size=count)
     batch = jax.jit(lambda key: sample(key, replace(settings, training=run), None))(jax.random.key(seed))
     return checked(batch, settings)
 
@@ -180,9 +177,9 @@ def _measure(model: Model, batch: Batch) -> tuple[jax.Array, jax.Array, jax.Arra
 
 def _prompt(batch: Batch, row: int, vocabulary: str) -> str:
     """Return the characters of a string before those to predict."""
-    first = int(np.argmax(np.asarray(batch.weights_BT[row]) > 0))
+    first = int((batch.weights_BT[row] > 0).argmax())
     return _text(batch.tokens_BT[row, :first], vocabulary)
 
 
 def _text(tokens_T: np.ndarray, vocabulary: str) -> str:
-    return "".join(vocabulary[int(token)] for token in tokens_T)
+    return "".join(vocabulary[token] for token in tokens_T)

@@ -52,7 +52,7 @@ class Tokenizer:
         bytes_of = {byte: bytes([byte]) for byte in range(256)}
         for i, (left, right) in enumerate(self.merges):
             bytes_of[256 + i] = bytes_of[left] + bytes_of[right]
-        return bytes_of | {token: name.encode("utf-8") for name, token in self.special_tokens.items()}
+        return bytes_of | {token: name.encode() for name, token in self.special_tokens.items()}
 
     def encode(self, text: str, allowed_special: str | Collection[str] = ()) -> list[int]:
         """Return the tokens of a text. In every chunk the earliest merge that applies is made, until none does.
@@ -69,7 +69,7 @@ class Tokenizer:
                 row.append(self.special_tokens[part])
             else:
                 for chunk in split(part, self.pattern):
-                    *_, tokens = merge_steps(list(chunk.encode("utf-8")), self._merge_of)
+                    *_, tokens = merge_steps([*chunk.encode()], self._merge_of)
                     row += tokens
         return row
 
@@ -83,7 +83,7 @@ class Tokenizer:
         for position, token in enumerate(tokens, 1):
             if token not in self.vocab:
                 raise UserError(f"token {position} is {token}, which the vocabulary lacks; give ids of .vocab", DATA)
-        return b"".join(self.vocab[token] for token in tokens).decode("utf-8", errors="replace")
+        return b"".join(self.vocab[token] for token in tokens).decode(errors="replace")
 
     def save(self, path: str | Path) -> None:
         """Write a file that `load` and `minbpe` read. Raises UserError (exit DISK) if it cannot be written."""
@@ -99,7 +99,7 @@ def train(text: str, vocab_size: int, pattern: str = GPT4_PATTERN) -> Tokenizer:
     """
     if vocab_size < 256:
         raise UserError(f"vocab_size {vocab_size} is under 256, the number of bytes: give 256 or more")
-    chunks = [(list(chunk.encode("utf-8")), count) for chunk, count in Counter(split(text, pattern)).items()]
+    chunks = [([*chunk.encode()], count) for chunk, count in Counter(split(text, pattern)).items()]
     merges = []
     while len(merges) < vocab_size - 256 and (counts := count_pairs(chunks)):
         best = max(counts, key=counts.__getitem__)  # of equal counts, the first pair
@@ -145,7 +145,7 @@ def load(path: str | Path) -> Tokenizer:
 
 
 def parse(text: str, path: str | Path) -> Tokenizer:
-    """Return the tokenizer of the text of such a file; path: its name in messages. Raises as `load`."""
+    """Return the tokenizer in the text of a file that `save` wrote; path: name of that file. Raises as `load`."""
     lines = text.removesuffix("\n").split("\n")
     number, special, merges, lengths, total = 1, {}, [], [1] * 256, 256
     try:

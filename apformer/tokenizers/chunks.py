@@ -74,7 +74,7 @@ def refuse_special(text: str, names: Iterable[str], allowed: str | Collection[st
 def refuse_surrogates(text: str) -> None:
     """Raise UserError (exit DATA) that names the first lone surrogate in a text."""
     try:
-        text.encode("utf-8")
+        text.encode()
     except UnicodeEncodeError as error:
         fault = f"character {error.start + 1} is {ascii(text[error.start])}, half of a character"
         raise UserError(f"{fault}; give a text in UTF-8", DATA) from None

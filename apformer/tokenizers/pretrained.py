@@ -70,14 +70,27 @@ def load(path: str | Path) -> Characters | BytePairs:
 
 
 def _of_content(content: Any, path: Path) -> BytePairs:
-    """Return the tokenizer of the content of a `tokenizer.json`."""
+    """Return the tokenizer of the content of a `tokenizer.json`, if decoding returns every text."""
     with _refusing(f"{path} is no tokenizer", "give a tokenizer.json, or the folder of a vocab.json and a merges.txt"):
         tokenizer = library().Tokenizer.from_str(json.dumps(_without_gaps(content, path)))
     for added in content.get("added_tokens") or ():
         if tokenizer.token_to_id(added["content"]) != added["id"]:
             fault = f"{path} gives {json.dumps(added['content'])} the id {added['id']}, which it cannot have"
             raise UserError(f"{fault}: {_AGAIN}", DATA)
-    return _checked(tokenizer, path)
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    with _refusing(f"{path} does not give every text back", "give byte-level byte pairs, such as GPT-2's"):
+        parsed = json.loads(tokenizer.to_str())
+        unchanged = (parsed["normalizer"] or {"normalizers": []}).get("normalizers") == []
+        # Writing bytes as letters makes a text longer: a chain of thirty such steps would fill the memory.
+        once = json.dumps(parsed["pre_tokenizer"]).count('"ByteLevel"') <= 1
+        if not (unchanged and once and isinstance(tokenizer.decoder, library().decoders.ByteLevel)):
+            raise ValueError("it changes a text")
+        pairs = BytePairs(tokenizer)
+        rows = [tokenizer.encode(text, add_special_tokens=False).ids for text in _PROBES]
+        if [*map(pairs.decode, rows)] != _PROBES:
+            raise ValueError("some of Unicode's characters are lost")
+    return pairs
 
 
 def _with_added(content: Any, folder: Path) -> Any:
@@ -145,7 +158,7 @@ def _largest(ids: set[int], path: Path) -> int:
 def _from_vocabulary(vocabulary: Vocabulary, path: Path) -> BytePairs:
     """Return the tokenizer of a vocabulary."""
     tokens, merges, pattern, special_tokens = vocabulary
-    if len({*tokens, *(name.encode("utf-8") for name in special_tokens)}) < len(tokens) + len(special_tokens):
+    if len({*tokens, *(name.encode() for name in special_tokens)}) < len(tokens) + len(special_tokens):
         raise UserError(f"{path} has the same token twice: {_AGAIN}", DATA)
     letter_of = {byte: letter for letter, byte in byte_of_letter().items()}
     names = ["".join(map(letter_of.__getitem__, token)) for token in tokens]
@@ -159,7 +172,7 @@ def _from_vocabulary(vocabulary: Vocabulary, path: Path) -> BytePairs:
 
 def _characters(characters: Any, path: Path) -> Characters:
     try:
-        if characters and [*characters] == sorted({*characters}) and characters.encode("utf-8"):
+        if characters and [*characters] == sorted({*characters}) and characters.encode():
             return Characters(characters)
     except (TypeError, AttributeError, UnicodeEncodeError):
         pass
@@ -183,31 +196,6 @@ def _read_gpt2(folder: Path) -> Any:
     if tokenizer.token_to_id("<|endoftext|>") is not None:
         tokenizer.add_special_tokens(["<|endoftext|>"])
     return json.loads(tokenizer.to_str())
-
-
-def _checked(tokenizer: Any, path: Path) -> BytePairs:
-    """Return a tokenizer of the library as BytePairs, if decoding returns every text."""
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    with _refusing(f"{path} does not give every text back", "give byte-level byte pairs, such as GPT-2's"):
-        _require_plain(tokenizer)
-        pairs = BytePairs(tokenizer)
-        rows = [tokenizer.encode(text, add_special_tokens=False).ids for text in _PROBES]
-        if [*map(pairs.decode, rows)] != _PROBES:
-            raise ValueError("some of Unicode's characters are lost")
-    return pairs
-
-
-def _require_plain(tokenizer: Any) -> None:
-    """Raise ValueError if a tokenizer changes a text before it cuts it, other than by writing bytes as letters, once.
-
-    A chain of thirty such steps, each of which makes a text longer, would fill the memory.
-    """
-    content = json.loads(tokenizer.to_str())
-    unchanged = (content["normalizer"] or {"normalizers": []}).get("normalizers") == []
-    once = json.dumps(content["pre_tokenizer"]).count('"ByteLevel"') <= 1
-    if not (unchanged and once and isinstance(tokenizer.decoder, library().decoders.ByteLevel)):
-        raise ValueError("it changes a text")
 
 
 @contextmanager

@@ -45,12 +45,8 @@ class Characters:
         """Ids of special tokens."""
         return frozenset({self.vocab_size - 1} if self.characters.endswith(_END_CHARACTER) else ())
 
-    def with_rows(self, rows: int) -> "Characters | None":
-        """Return the tokenizer for a model with this number of rows; None if they do not match."""
-        return self if rows == self.vocab_size else None
-
     def with_end(self) -> tuple["Characters", int]:
-        """Return (tokenizer with a token for the end of a text, its id), the last one; it is added if there is none."""
+        """Return (tokenizer whose last token ends a text, the id of that token); it is added if there is none."""
         characters = self.characters.removesuffix(_END_CHARACTER) + _END_CHARACTER
         return Characters(characters), len(characters) - 1
 
@@ -69,7 +65,7 @@ class Characters:
 
     def bytes_of(self, token: int) -> bytes:
         """Return the UTF-8 of one token. Raises as `decode` does."""
-        return self.decode([token]).encode("utf-8")
+        return self.decode([token]).encode()
 
     def to_json(self) -> str:
         """Return the text of a file that `pretrained.load` reads."""
@@ -97,14 +93,6 @@ class BytePairs:
         """Ids of special tokens."""
         return frozenset(token for token, added in self._added.items() if added.special)
 
-    def with_rows(self, rows: int) -> "BytePairs | None":
-        """Return the tokenizer for a model with this number of rows; only added tokens may have no row.
-
-        None if other tokens have no row, or if more than half of the rows have no token.
-        """
-        least = max({*range(self.vocab_size)} - self._added.keys(), default=-1) + 1
-        return BytePairs(self.tokenizer, rows) if least <= rows <= 2 * self.vocab_size else None
-
     @cached_property
     def _added(self) -> dict[int, Any]:
         return self.tokenizer.get_added_tokens_decoder()
@@ -112,11 +100,13 @@ class BytePairs:
     @cached_property
     def _bytes(self) -> list[bytes]:
         """The bytes of each token. The name of a token has letters for bytes, unless the token was added."""
-        byte_of, pieces = byte_of_letter(), []
-        for token, name in enumerate(map(self.tokenizer.id_to_token, range(self.vocab_size))):
-            in_letters = token not in self._added and byte_of.keys() >= {*name}
-            pieces.append(bytes(map(byte_of.__getitem__, name)) if in_letters else name.encode("utf-8"))
-        return pieces
+        byte_of, names = byte_of_letter(), map(self.tokenizer.id_to_token, range(self.vocab_size))
+        return [
+            bytes(map(byte_of.__getitem__, name))
+            if token not in self._added and byte_of.keys() >= {*name}
+            else name.encode()
+            for token, name in enumerate(names)
+        ]
 
     def with_end(self) -> tuple["BytePairs", int]:
         """Return (tokenizer with the token <|endoftext|>, its id); the token is added if there is none."""
@@ -131,8 +121,8 @@ class BytePairs:
         and an added token that includes the spaces beside it, so that decoding would not return the text.
         """
         refuse_special(text, map(self.tokenizer.id_to_token, sorted(self.special_tokens)), allowed_special)
-        blocks = [self.tokenizer.encode(block, add_special_tokens=False).ids for block in _blocks(text)]
-        tokens_T = np.concatenate([np.array(block, np.int32) for block in [[], *blocks]])
+        blocks = (self.tokenizer.encode(block, add_special_tokens=False).ids for block in _blocks(text))
+        tokens_T = np.array([token for block in blocks for token in block], np.int32)
         for token in sorted(self._added.keys() & {*tokens_T.tolist()}):
             added = self._added[token]
             if token >= (self.rows or self.vocab_size):
@@ -198,11 +188,12 @@ def byte_level(model: Any, pattern: str) -> Any:
 
 def pre_tokenizer(pattern: str) -> Any:
     """Return the library's pre-tokenizer, which cuts a text into chunks of bytes, written as letters."""
-    classes, regex = library().pre_tokenizers, library().Regex
-    if pattern == GPT2_PATTERN:
-        return classes.ByteLevel(add_prefix_space=False, use_regex=True)
-    to_bytes = classes.ByteLevel(add_prefix_space=False, use_regex=False)
-    return classes.Sequence([classes.Split(regex(pattern), "isolated"), to_bytes]) if pattern else to_bytes
+    tokenizers = library()
+    classes = tokenizers.pre_tokenizers
+    to_bytes = classes.ByteLevel(add_prefix_space=False, use_regex=pattern == GPT2_PATTERN)
+    if pattern in ("", GPT2_PATTERN):
+        return to_bytes
+    return classes.Sequence([classes.Split(tokenizers.Regex(pattern), "isolated"), to_bytes])
 
 
 def pieces(parts: Iterable[str], least: int = 1 << 22) -> Iterator[str]:
@@ -231,11 +222,15 @@ def for_model(tokenizer: Characters | BytePairs, rows: int, model: str) -> Chara
 
     Raises UserError (exit DATA) if the sizes of model and tokenizer do not fit.
     """
-    fitted = tokenizer.with_rows(rows)
-    if fitted is None:
-        sizes = f"{model} has a vocabulary of {rows:,} tokens and the tokenizer one of {tokenizer.vocab_size:,}"
-        raise UserError(f"{sizes}: give the tokenizer that the model was trained with", DATA)
-    return fitted
+    size = tokenizer.vocab_size
+    if isinstance(tokenizer, BytePairs):
+        least = max({*range(size)} - tokenizer._added.keys(), default=-1) + 1
+        if least <= rows <= 2 * size:
+            return BytePairs(tokenizer.tokenizer, rows)
+    elif rows == size:
+        return tokenizer
+    sizes = f"{model} has a vocabulary of {rows:,} tokens and the tokenizer one of {size:,}"
+    raise UserError(f"{sizes}: give the tokenizer that the model was trained with", DATA)
 
 
 @cache

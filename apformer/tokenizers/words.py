@@ -62,8 +62,8 @@ def split(text: str) -> list[list[str]]:
 def count(passages: list[list[str]], min_count: int) -> tuple[list[str], np.ndarray]:
     """Return the words that occur at least min_count times, the most frequent first, and their counts_V, int64."""
     counter = Counter(word for passage in passages for word in passage)
-    pairs = sorted(((word, n) for word, n in counter.items() if n >= min_count), key=lambda pair: (-pair[1], pair[0]))
-    return [word for word, _ in pairs], np.array([n for _, n in pairs], np.int64)
+    words = [word for word in sorted(counter, key=lambda word: (-counter[word], word)) if counter[word] >= min_count]
+    return words, np.array([counter[word] for word in words], np.int64)
 
 
 def encode(passages: list[list[str]], vocabulary: list[str]) -> Corpus:

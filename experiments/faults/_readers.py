@@ -235,7 +235,7 @@ def prompt(read):
 
 def standard_input(content):
     with mock.patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(content))):
-        flags.prompts([], "-", "a prompt", "x", None)
+        flags.prompts([], "-", "prompt", "x", None)
 
 
 def terms(line):

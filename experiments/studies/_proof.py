@@ -14,7 +14,7 @@ from apformer_lab.proof import columns
 from apformer_lab.rows import Batch
 
 from apformer import tasks, train
-from apformer.analysis.certificate import named_weights
+from apformer.layers import leaves
 from apformer.proof import check, network
 from apformer.runs import fit
 from apformer.settings import Settings
@@ -56,7 +56,7 @@ def _train_on_rows(state: train.TrainState, rows: Batch, settings: Settings) -> 
 def judge(params: Any, settings: Settings) -> tuple[np.ndarray, float]:
     """Return (the strings whose margin is not safely above 0, the smallest margin), by the first line of check.py."""
     cfg = asdict(settings.model)
-    weights = network.complete(named_weights(params), cfg, columns)
+    weights = network.complete(leaves.named(params), cfg, columns)
     codes_N, right_N = strings(settings)
     found_NV = network.logits(codes_N, weights, cfg, columns)
     margin_N = check.margins(found_NV, right_N)

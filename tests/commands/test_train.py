@@ -128,7 +128,7 @@ def test_members_that_are_not_finite_are_named_once_and_the_last_of_them_ends_th
         for step, spoilt in ((2, [1]), (4, [1, 2]), (6, [0, 1, 2])):
             loss = np.ones((3, 2))
             loss[spoilt, 1] = np.nan
-            lines.hold(step, {"loss": loss, "exact": np.full((3, 2), 0.5)})
+            lines.pending = step, {"loss": loss, "exact": np.full((3, 2), 0.5)}, None
             if step < 6:
                 lines.flush()
         with pytest.raises(UserError, match="^every member's loss is not finite at step 6: lower --learning_rate"):
@@ -153,7 +153,8 @@ def test_a_line_of_metrics_holds_means_over_its_steps(tmp_path):
     run = settings(log_every=2, steps=100)
     with log.Log(tmp_path / "metrics.jsonl", run, 0, run.optimizer.learning_rate) as lines:
         lines.flush()  # nothing held
-        lines.hold(2, {"loss": np.array([1.0, 3.0], np.float32), "exact": np.array([0.0, 1.0], np.float32)})
+        metrics = {"loss": np.array([1.0, 3.0], np.float32), "exact": np.array([0.0, 1.0], np.float32)}
+        lines.pending = 2, metrics, None
         lines.flush()
         lines.flush()
     (record,) = log.read_metrics(tmp_path)

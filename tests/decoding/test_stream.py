@@ -1,5 +1,7 @@
 """Texts that are shown as they come: one program for all requests, rows that do not meet, and an end before a stop."""
 
+from functools import reduce
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -41,7 +43,8 @@ def test_cached_rows_are_what_the_uncached_model_draws_of_each_alone(name):
     ]  # fmt: skip
     apply, sampling = jax.jit(found.model.apply), sampling_of(1, Sampling(1.5, *list(options.values())[1:]))
     row, prompt_T = TOKENIZER.encode(prompts[0]).tolist(), TOKENIZER.encode(prompts[0])
-    key = stream.generation.named_key(*np.array(stream._names([prompt_T.tolist()], 3)[0], np.uint32))
+    seed, *numbers = np.array(stream._names([prompt_T.tolist()], 3)[0], np.uint32)
+    key = reduce(jax.random.fold_in, numbers, jax.random.key(seed))
     for n in range(20):
         padded_BT = np.zeros((1, 29), np.int32)
         padded_BT[0, : len(row)] = row

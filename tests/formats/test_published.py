@@ -31,8 +31,8 @@ def small(folder, monkeypatch):
     """As though two sizes had been published that fit a test, with the files of `folder`."""
     tokenizer = text.train_byte_pairs("hello world, hello", 257)
     monkeypatch.setattr(gpt2, "SIZES", SIZES)
-    monkeypatch.setattr(published, "WEIGHTS", {"gpt2": published._sha256(folder / "model.safetensors")})
-    monkeypatch.setattr(published, "TOKENIZER", {"tokenizer.json": published._sha256(folder / "tokenizer.json")})
+    monkeypatch.setattr(published, "WEIGHTS", {"gpt2": published.sha256(folder / "model.safetensors")})
+    monkeypatch.setattr(published, "TOKENIZER", {"tokenizer.json": published.sha256(folder / "tokenizer.json")})
     monkeypatch.setattr(published, "VOCABULARY", 257)
     monkeypatch.setattr(published, "MERGES", 1)
     monkeypatch.setattr(published, "KNOWN_TOKENS", ("hello world", tokenizer.encode("hello world").tolist()))

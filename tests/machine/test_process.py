@@ -294,7 +294,7 @@ def program(path, age, size=10, seal=None):
     path.write_bytes(bytes(size))
     os.utime(path, (time.time() - age,) * 2)
     if seal is not None:
-        process._seal_of(path).write_bytes(process._digest(path).encode() if seal else b"\xff" * 64)
+        process._seal_of(path).write_bytes(process.sha256(path).encode() if seal else b"\xff" * 64)
 
 
 def test_old_or_damaged_programs_are_removed_and_the_oldest_of_all_kinds(tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ constant: otherwise a short row would look like a long one.
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -40,7 +41,8 @@ class Scheme:
                 ("c", nn.initializers.constant(0.1), ()),
                 ("multiplier", nn.initializers.ones, ()),  # of L, which itself is too large for optimizer steps to move
                 ("up", nn.initializers.normal(1.0), (width,)),
-                ("up_bias", _around_zero, (width,)),
+                # With biases of 0, f would begin as a straight line: these spread its kinks over 0 .. 1.
+                ("up_bias", partial(jax.random.uniform, minval=-1.0, maxval=1.0), (width,)),
                 ("down", nn.initializers.normal(width**-0.5), (width, cfg.n_heads)),
                 ("down_bias", nn.initializers.zeros, (cfg.n_heads,)),
             )
@@ -51,8 +53,3 @@ class Scheme:
         share_BTS = psi(offset_BTS) / (psi(jnp.maximum(abs(multiplier) * self.threshold, position_BT1)) + 1e-6)
         inner_BTSU = nn.relu(share_BTS[..., None] * up_U[None, None, None] + up_bias_U[None, None, None])
         return jnp.einsum("BTSU,UH->BHTS", inner_BTSU, down_UH) + down_bias_H[None, :, None, None]
-
-
-def _around_zero(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
-    """Return biases that spread the kinks of f over 0 .. 1; with biases of 0, f would begin as a straight line."""
-    return jax.random.uniform(key, shape, dtype, -1.0, 1.0)

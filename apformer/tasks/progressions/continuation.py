@@ -22,12 +22,16 @@ def predict(model: Model, settings: Settings, lines: list[str], name: str, terms
         fault = f"{name} has terms of {digits} digits where the model knows {trained}"
         raise UserError(f"{fault}: give terms of {trained}", DATA)
     least, most = settings.data.min_difference, settings.data.max_difference
-    unseen = [(number, row[1]) for number, row in enumerate(rows, 1) if not least <= row[1] <= most]
-    if unseen and settings.options.dataset is None:
-        number, difference = unseen[0]
-        warning = f"the model was trained on differences from {least} to {most}, and {difference} is another"
-        tell(f"{name}, line {number}: {warning}")
-    fits_B = [terms_that_fit(*row, digits, terms) for row in rows]
+    for number, (_, difference, _) in enumerate(rows, 1):
+        if settings.options.dataset is None and not least <= difference <= most:
+            warning = f"the model was trained on differences from {least} to {most}, and {difference} is another"
+            tell(f"{name}, line {number}: {warning}")
+            break
+    fits_B = []
+    for first, difference, given in rows:
+        last = first + (given - 1) * difference
+        room = last if difference < 0 else 10**digits - 1 - last
+        fits_B.append(min(terms, room // abs(difference)) if difference else terms)
     characters = max(fits_B) * (digits + 1)
     longest = max(map(len, lines)) + characters
     most = min(MOST, architecture_of(settings).max_tokens(settings.model) or MOST)
@@ -39,13 +43,6 @@ def predict(model: Model, settings: Settings, lines: list[str], name: str, terms
         (tokenizer.decode(tokens_N[1 : fits * (digits + 1)]), fits)
         for tokens_N, fits in zip(tokens_BN, fits_B, strict=True)
     ]
-
-
-def terms_that_fit(first: int, difference: int, terms: int, digits: int, more: int) -> int:
-    """Return how many of the next `more` terms of a progression stay within 0 .. 10^D - 1; for any Python integers."""
-    last = first + (terms - 1) * difference
-    room = last if difference < 0 else 10**digits - 1 - last
-    return min(more, room // abs(difference)) if difference else more
 
 
 def example(settings: Settings, run: str) -> str:

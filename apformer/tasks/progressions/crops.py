@@ -54,7 +54,7 @@ def long(key: jax.Array, cfg: Config, batch_size: int) -> Progressions:
     Pure; all but key are static under jit.
     """
     keys, most, top = jax.random.split(key, 3), most_terms(cfg), 10**cfg.digits - 1
-    terms_B = 3 + below(keys[0], jnp.full(batch_size, max(1, most - 2), jnp.int32))
+    terms_B = 3 + below(keys[0], max(1, most - 2), batch_size)
     fits_B = top // (terms_B - 1)
     low_B, high_B = jnp.maximum(cfg.min_difference, -fits_B), jnp.minimum(cfg.max_difference, fits_B)
     difference_B = low_B + below(keys[1], high_B - low_B + 1)
@@ -73,19 +73,19 @@ def near_round(key: jax.Array, cfg: Config, batch_size: int, terms: int) -> Prog
     """
     keys = jax.random.split(key, 7)
     power_J, top = jnp.asarray(10 ** np.arange(cfg.digits + 1), jnp.int32), 10**cfg.digits - 1
-    j_B = 1 + below(keys[0], jnp.full(batch_size, cfg.digits, jnp.int32))
+    j_B = 1 + below(keys[0], cfg.digits, batch_size)
     i_B = below(keys[1], j_B)
     r_B = below(keys[2], 2 * power_J[i_B] + 1) - power_J[i_B]
     term_B = below(keys[3], power_J[cfg.digits - j_B] + 1) * power_J[j_B] + r_B
     exact_B = draw(keys[4], cfg, batch_size).difference_B
     # Round the difference to a random place, so that earlier terms are as close to round numbers.
-    place_B = power_J[below(keys[6], jnp.full(batch_size, cfg.digits, jnp.int32))]
+    place_B = power_J[below(keys[6], cfg.digits, batch_size)]
     round_B = exact_B // place_B * place_B
     in_range_B = (cfg.min_difference <= round_B) & (round_B <= cfg.max_difference)
     difference_B = jnp.where(in_range_B, round_B, exact_B)
     # The number of terms before this term is random, at most as many as fit.
     room_B = jnp.where(difference_B < 0, top - term_B, term_B) // jnp.maximum(abs(difference_B), 1)
-    before_B = jnp.minimum(2 + below(keys[5], jnp.full(batch_size, terms - 2, jnp.int32)), room_B)
+    before_B = jnp.minimum(2 + below(keys[5], terms - 2, batch_size), room_B)
     first_B = jnp.clip(term_B - before_B * difference_B, 0, top)
     fits_B = (before_B >= 2) & (0 <= term_B) & (term_B <= top) & (split_of(difference_B, first_B) == 0)
     terms_B = jnp.minimum(fitting(first_B, difference_B, cfg.digits), terms)
@@ -93,7 +93,7 @@ def near_round(key: jax.Array, cfg: Config, batch_size: int, terms: int) -> Prog
 
 
 def from_records(records: list[dict], count: int) -> Progressions:
-    """Return the rows of the contexts in records of missed.jsonl, the newest first, each up to the term of its margin.
+    """Return the rows of the contexts in records of missed.jsonl, the newest first: their given terms and the next one.
 
     These are numpy arrays of `count` rows of training lines; unused ones get 0 terms.
 
@@ -112,7 +112,7 @@ def from_records(records: list[dict], count: int) -> Progressions:
     for first, difference, number in np.stack([first_N, difference_N, given_N + 1], 1)[trained_N].tolist():
         terms.setdefault((first, difference), number)
     rows = [(*line, number) for line, number in terms.items()][:count]
-    return Progressions(*np.array(rows + [(0, 1, 0)] * (count - len(rows)), np.int32).reshape(count, 3).T)
+    return Progressions(*np.array(rows + [(0, 1, 0)] * (count - len(rows)), np.int32).T)
 
 
 def last_terms(rows: Progressions, digits: int, terms: int) -> tuple[Progressions, jax.Array]:
@@ -120,7 +120,7 @@ def last_terms(rows: Progressions, digits: int, terms: int) -> tuple[Progression
 
     A row without terms gives a crop without terms.
     """
-    before_B = jnp.maximum(jnp.asarray(rows.terms_B) - terms, 0)
+    before_B = jnp.maximum(rows.terms_B - terms, 0)
     first_B = rows.first_B + before_B * rows.difference_B
     fits_B = jnp.minimum(fitting(first_B, jnp.asarray(rows.difference_B), digits), terms)
     return Progressions(first_B, rows.difference_B, jnp.where(rows.terms_B > 0, fits_B, 0)), before_B
@@ -128,7 +128,7 @@ def last_terms(rows: Progressions, digits: int, terms: int) -> tuple[Progression
 
 def draw_missed(key: jax.Array, rows: Progressions, digits: int, count: int) -> Progressions:
     """Draw `count` rows of `from_records` with replacement, and extend them as far as they fit. Pure."""
-    index_B = below(key, jnp.full(count, jnp.maximum((rows.terms_B > 0).sum(), 1)))
+    index_B = below(key, jnp.maximum((rows.terms_B > 0).sum(), 1), count)
     first_B, difference_B, terms_B = (jnp.asarray(leaf)[index_B] for leaf in rows)
     return Progressions(first_B, difference_B, jnp.where(terms_B > 0, fitting(first_B, difference_B, digits), 0))
 

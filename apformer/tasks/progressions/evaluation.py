@@ -33,14 +33,13 @@ from apformer.tasks.batch import Batch
 from apformer.tasks.defaults import token_nats
 from apformer.tasks.exact_match import by_group, greedy, share
 from apformer.tasks.progressions import bayes, training
-from apformer.tasks.progressions.generator import Progressions, encode_rows, render
+from apformer.tasks.progressions.generator import Array, Progressions, encode_rows, render
 from apformer.tokenizers.digits import VOCABULARY, decode
 
 SURE = 0.1  # margin of logits; far more than rounding, which is about 1e-5
 MODES = {"teacher_forced": "teacher-forced", "free_running": "free-running"}
 EXAMPLES = 200  # most wrong terms in evaluation.json
 BATCH_TOKENS = 4096  # of a batch, about; it suits the caches of a CPU
-_FIRSTS = 10  # groups of first terms
 COMPILATION = 524_288  # cost of one more shape in tokens: between loading a compiled program and compiling one
 
 
@@ -90,10 +89,15 @@ def outcomes(rows: Progressions, digits: int, model: Model, progress: Progress =
         right["free_running"][row_B, : right_BN.shape[1]] = right_BN[: len(row_B)]
         done_B[row_B] = True
         progress(int(done_B.sum()), total)
-    errors = []
-    for b, n, truth, forced in sections.spread(wrong, EXAMPLES):
-        text = render(*(int(column_B[b]) for column_B in rows), digits=digits)
-        errors.append({"row": text, "term": n + 3, "expected": decode(truth), "predicted": decode(forced)})
+    errors = [
+        {
+            "row": render(*(column_B[b] for column_B in rows), digits=digits),
+            "term": n + 3,
+            "expected": decode(truth),
+            "predicted": decode(forced),
+        }
+        for b, n, truth, forced in sections.spread(wrong, EXAMPLES)
+    ]
     row_N, term_N = np.nonzero(counts_BN)
     right = {mode: right_BN[counts_BN] for mode, right_BN in right.items()}
     return Outcomes(nats_B, row_N, term_N + 3, right, errors)
@@ -210,8 +214,8 @@ def measure(
     width = -(-(high - low + 1) // 10)
     bounds = [{"from": start, "to": min(high, start + width - 1)} for start in range(low, high + 1, width)]
     bin_N, size = (difference_N - low) // width, len(bounds)
-    tenth_N = first_N // -(-(10**digits) // _FIRSTS)
-    cells = by_group(tenth_N * size + bin_N, right, _FIRSTS * size)
+    tenth_N = first_N // 10 ** (digits - 1)
+    cells = by_group(tenth_N * size + bin_N, right, 10 * size)
     return result | {
         "by_position": [{"term": n} | group for n, group in enumerate(by_group(term_N, right)) if n >= 3],
         "by_difference": [bound | group for bound, group in zip(bounds, by_group(bin_N, right, size), strict=True)],
@@ -221,13 +225,14 @@ def measure(
     }
 
 
-def carries(before: np.ndarray, difference: np.ndarray, digits: int) -> np.ndarray:
+def carries(before: Array, difference: Array, digits: int) -> Array:
     """Return the number of carries when `difference` is added to `before` in decimal; of borrows if it is negative.
 
-    Each carry turns ten units into one of the next place, so it lowers the sum of all digits by 9.
+    Both are numbers, or numpy arrays of them. Each carry turns ten units into one of the next place, so it lowers the
+    sum of all digits by 9.
     """
 
-    def digit_sum(number: np.ndarray) -> np.ndarray:
+    def digit_sum(number: Array) -> Array:
         return np.sum([number // 10**place % 10 for place in range(digits)], axis=0)
 
     smaller, size = np.minimum(before, before + difference), abs(difference)

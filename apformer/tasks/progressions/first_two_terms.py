@@ -40,8 +40,7 @@ def sample(key: jax.Array, cfg: Config, batch_size: int) -> Batch:
     first_B, difference_B, _ = (jnp.concatenate(leaves) for leaves in zip(*parts, strict=True))
 
     difference_BV, _, train_BV = siblings(first_B, first_B + difference_B, cfg)
-    first_BV = jnp.broadcast_to(first_B[:, None], difference_BV.shape)
-    p_BV = bayes.probability(first_BV.ravel(), difference_BV.ravel(), cfg).reshape(first_BV.shape)
+    p_BV = bayes.probability(jnp.repeat(first_B, 10), difference_BV.ravel(), cfg).reshape(difference_BV.shape)
     seen_BV = jnp.where(train_BV, p_BV, 0.0)
     digit_B1 = jax.random.categorical(keys[2], jnp.log(seen_BV))[:, None]
     redrawn_B = jnp.take_along_axis(difference_BV, digit_B1, axis=1)[:, 0]
@@ -59,17 +58,16 @@ def sample(key: jax.Array, cfg: Config, batch_size: int) -> Batch:
 
 def without_unseen_digits(logits_BTV: jax.Array, tokens_BT: jax.Array, cfg: Config) -> jax.Array:
     """Return logits with those of `unseen_digits` so low that their probability is 0."""
-    at = 2 * cfg.digits - 1  # where the last digit of the second term is predicted
     least = jnp.finfo(logits_BTV.dtype).min
-    masked_BV = jnp.where(unseen_digits(tokens_BT, cfg), least, logits_BTV[:, at, :10])
-    return logits_BTV.at[:, at, :10].set(masked_BV)
+    masked_BV = jnp.where(unseen_digits(tokens_BT, cfg), least, logits_BTV[:, -1, :10])  # the last digit is the last
+    return logits_BTV.at[:, -1, :10].set(masked_BV)
 
 
 def unseen_digits(tokens_BT: jax.Array, cfg: Config) -> jax.Array:
     """Return the mask of last digits of the second term that make a held-out line of the generator: (B, 10)."""
     place_C = jnp.asarray(10 ** np.arange(cfg.digits)[::-1], jnp.int32)
     first_B = (tokens_BT[:, : cfg.digits] * place_C[None]).sum(1)
-    second_B = (tokens_BT[:, cfg.digits + 1 :][:, : cfg.digits] * place_C[None]).sum(1)
+    second_B = (tokens_BT[:, -cfg.digits :] * place_C[None]).sum(1)
     _, possible_BV, train_BV = siblings(first_B, second_B, cfg)
     return possible_BV & ~train_BV
 
@@ -83,5 +81,4 @@ def siblings(first_B: jax.Array, second_B: jax.Array, cfg: Config) -> tuple[jax.
     last_BV = first_B[:, None] + (cfg.min_terms - 1) * difference_BV
     in_range_BV = (cfg.min_difference <= difference_BV) & (difference_BV <= cfg.max_difference)
     possible_BV = in_range_BV & (0 <= last_BV) & (last_BV < 10**cfg.digits)
-    train_BV = split_of(difference_BV, jnp.broadcast_to(first_B[:, None], difference_BV.shape)) == 0
-    return difference_BV, possible_BV, train_BV
+    return difference_BV, possible_BV, split_of(difference_BV, first_B[:, None]) == 0

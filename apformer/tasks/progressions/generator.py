@@ -22,6 +22,7 @@ import numpy as np
 from apformer.errors import UserError
 from apformer.flags import require, require_whole
 from apformer.tasks.batch import Batch
+from apformer.tasks.progressions.proof import rows
 from apformer.tasks.progressions.proof.rows import UNSPLIT_BELOW, split_of
 from apformer.tokenizers.digits import VOCABULARY
 
@@ -98,8 +99,7 @@ def fitting(first: Array, difference: Array, digits: int) -> Array:
 
 def most_terms(cfg: Config) -> int:
     """Return the terms of the longest progression that the generator draws."""
-    closest_to_zero = min(max(0, cfg.min_difference), cfg.max_difference)
-    return int(longest(np.array([closest_to_zero]), cfg)[0])
+    return rows.most_terms(vars(cfg), {})  # no model, so no window cuts them
 
 
 @lru_cache
@@ -146,22 +146,23 @@ def draw(key: jax.Array, cfg: Config, batch_size: int, split: str | None = None)
 
 def _draw(key: jax.Array, cfg: Config, batch_size: int) -> Progressions:
     difference_key, terms_key, first_key = jax.random.split(key, 3)
-    count_B = jnp.full(batch_size, cfg.max_difference - cfg.min_difference + 1, jnp.int32)
-    difference_B = cfg.min_difference + below(difference_key, count_B)
+    difference_B = cfg.min_difference + below(difference_key, cfg.max_difference - cfg.min_difference + 1, batch_size)
     terms_B = cfg.min_terms + below(terms_key, longest(difference_B, cfg) - cfg.min_terms + 1)
-    span_B = (terms_B - 1) * abs(difference_B)
-    smallest_B = below(first_key, 10**cfg.digits - span_B)
-    return Progressions(jnp.where(difference_B < 0, smallest_B + span_B, smallest_B), difference_B, terms_B)
+    span_B = (terms_B - 1) * difference_B
+    first_B = jnp.maximum(-span_B, 0) + below(first_key, 10**cfg.digits - abs(span_B))
+    return Progressions(first_B, difference_B, terms_B)
 
 
-def below(key: jax.Array, limit_B: jax.Array) -> jax.Array:
+def below(key: jax.Array, limit_B: Array, *size: int) -> jax.Array:
     """Draw uniform integers from 0 .. limit - 1: floor(limit * u), where u is a binary fraction of 64 random bits.
+
+    size: how many, if the limit is a single number.
 
     `jax.random.randint` takes 32 bits modulo a limit beyond 2^16, so it draws some 9-digit numbers a quarter more often
     than others. This is a long multiplication by 16 bits of u at a time, the lowest first.
     """
-    bits_B2 = jax.random.bits(key, (*limit_B.shape, 2), jnp.uint32)
-    limit_B = limit_B.astype(jnp.uint32)
+    limit_B = jnp.asarray(limit_B, jnp.uint32)
+    bits_B2 = jax.random.bits(key, (*limit_B.shape, *size, 2), jnp.uint32)
     product_B = jnp.zeros_like(limit_B)
     for word, shift in ((0, 0), (0, 16), (1, 0), (1, 16)):
         u_B = bits_B2[:, word] >> shift & 0xFFFF
@@ -173,18 +174,18 @@ def below(key: jax.Array, limit_B: jax.Array) -> jax.Array:
 @partial(jax.jit, static_argnames=("digits", "terms"))
 def encode_rows(progressions: Progressions, digits: int, terms: int) -> Batch:
     """Return the first `terms` terms of every progression as a Batch, (B, terms * (digits + 1) - 1)."""
-    first_B, difference_B, terms_B = map(jnp.asarray, progressions)
+    first_B, difference_B, terms_B = progressions
     term_N = jnp.arange(terms, dtype=jnp.int32)
     # Beyond the end of a row the last term repeats, since larger ones could overflow at 9 digits.
-    term_BN = jnp.minimum(term_N[None, :], terms_B[:, None] - 1)
+    term_BN = jnp.minimum(term_N[None], terms_B[:, None] - 1)
     value_BN = first_B[:, None] + term_BN * difference_B[:, None]
     place_C = jnp.asarray(10 ** np.arange(digits)[::-1], jnp.int32)
-    digits_BNC = value_BN[:, :, None] // place_C[None, None, :] % 10
+    digits_BNC = value_BN[:, :, None] // place_C[None, None] % 10
     space_BN1 = jnp.full_like(value_BN, VOCABULARY[" "])[:, :, None]
-    text_BT = jnp.concatenate([digits_BNC, space_BN1], axis=2).reshape(first_B.shape[0], -1)[:, :-1]
+    text_BT = jnp.concatenate([digits_BNC, space_BN1], axis=2).reshape(len(first_B), -1)[:, :-1]
     position_T = jnp.arange(text_BT.shape[1], dtype=jnp.int32)
-    inside_BT = position_T[None, :] < (jnp.minimum(terms_B, terms) * (digits + 1) - 1)[:, None]
-    weights_BT = inside_BT & (position_T > 0)[None, :]
+    inside_BT = position_T[None] < (jnp.minimum(terms_B, terms) * (digits + 1) - 1)[:, None]
+    weights_BT = inside_BT & (position_T > 0)[None]
     return Batch(jnp.where(inside_BT, text_BT, 0), weights_BT.astype(jnp.float32))
 
 

@@ -43,10 +43,9 @@ def ask(settings: Settings, rows: training.Rows, params: Any) -> dict:
     """Return {"probe", "ablation", "examples"}: validation rows, their loss without each part, and prompts."""
     step, digits = training.validation(settings, rows), settings.data.digits
     batch = sections.some_rows(step.rows)
-    place_T = np.arange(batch.tokens_BT.shape[1])
-    term_BT = np.broadcast_to((place_T + 1) // (digits + 1), batch.tokens_BT.shape)
+    term_T = np.arange(1, batch.tokens_BT.shape[1] + 1) // (digits + 1)
     return {
-        "probe": sections.probe(batch, term_BT),
+        "probe": sections.probe(batch, term_T),
         "ablation": ablate.loss_drops(training.make_loss, settings, params, training.Step(batch)),
         "examples": _examples(batch, digits),
     }
@@ -87,16 +86,15 @@ def _facts(evaluation: dict) -> list[list[str]]:
 
 def _blocks(evaluation: dict, cfg: Config) -> list[dict]:
     """Return charts of exact match: by position, carries, difference, in all, and by first term and difference."""
-    cells, top = evaluation["by_first_and_difference"], 10**cfg.digits
+    cells, tenth = evaluation["by_first_and_difference"], 10 ** (cfg.digits - 1)
     rows = in_all(evaluation)
     if "trained" in evaluation:
         rows.append(["terms of the training file", *in_all(evaluation["trained"])[0][1:]])
-    tenth = -(-top // len(cells))
     return [
         *charts(evaluation),
         sections.table("In all", ["what", "count", *MODES.values()], rows),
         sections.differences(
-            [(i * tenth, min((i + 1) * tenth, top) - 1) for i in range(len(cells))],
+            [(i * tenth, (i + 1) * tenth - 1) for i in range(len(cells))],
             [(group["from"], group["to"]) for group in evaluation["by_difference"]],
             [[{"count": cell["count"], "share": cell["free_running"]} for cell in row] for row in cells],
         ),
@@ -126,7 +124,7 @@ def _row(error: dict, cfg: Config) -> list:
     before = error["row"].split()[: error["term"] - 1]
     prompt, (first, second, last) = " ".join(before[-3:]), (int(before[n]) for n in (0, 1, -1))
     difference = second - first
-    carried = carries(np.array([last]), np.array([difference]), cfg.digits)[0]
+    carried = carries(last, difference, cfg.digits)
     letters = list(zip(error["predicted"], error["expected"], strict=True))
     if letters[0] == (" ", " "):
         del letters[0]

@@ -36,7 +36,7 @@ def lines_of(path: str | Path) -> list[str]:
     Raises:
         UserError: Exit code DATA, with the file and the remedy.
     """
-    text = corpus.read(path).replace("\r\n", "\n").rstrip("\n")
+    text = corpus.read_file(path).replace("\r\n", "\n").rstrip("\n")
     if not text:
         raise UserError(f"{path} is empty; make one with `{_GENERATE} --out {path}`", DATA)
     return text.split("\n")

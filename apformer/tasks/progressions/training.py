@@ -118,7 +118,7 @@ def sample(key: jax.Array, settings: Settings, train_rows: TrainRows = FRESH) ->
     row_key, other_key, start_key, round_key, prefix_key = jax.random.split(key, 5)
     ordinary = _draw_rows(row_key, settings, file, settings.training.batch_size - mined)
     # (rows, number of terms before them in their progressions)
-    parts = [(ordinary, jnp.zeros(len(ordinary.first_B), jnp.int32))]
+    parts = [(ordinary, jnp.zeros_like(ordinary.first_B))]
     if mined:
         candidates = sampling.mined_per_hard * mined
         near = 0 if file is not None else candidates // 2
@@ -159,7 +159,10 @@ def _terms(settings: Settings) -> int:
 
 
 def _encoded(rows: Progressions, settings: Settings, ordinary: int) -> Batch:
-    """Encode rows as a Batch. The first two terms are targets in `ordinary` rows, the first ones, if at all."""
+    """Encode rows as a Batch. Only in the first `ordinary` rows are the first two terms targets.
+
+    With prefix_loss none they are targets in no row.
+    """
     batch = generator.encode_rows(rows, settings.data.digits, _terms(settings))
     return crops.predictable(batch, settings.data.digits, 0 if settings.options.prefix_loss == "none" else ordinary)
 
@@ -194,7 +197,7 @@ def floor(settings: Settings, rows: Rows) -> float | None:
 
 
 def test_rows(settings: Settings, rows: Rows, split: str = "test") -> Progressions:
-    """Return the progressions of an evaluation, as numpy arrays: of a split other than train, or any of a file."""
+    """Return the progressions of a split for an evaluation, as numpy arrays. Only a file has a training split here."""
     key, count = TEST_KEY, settings.options.test_sequences
     if split == "validation":
         key, count = VALIDATION_KEY, VALIDATION_ROWS
@@ -210,11 +213,10 @@ def make_loss(settings: Settings) -> Loss:
     alone, the rows of two terms replace the first two terms of all other rows, see first_two_terms.py. The metrics are
     of the ordinary rows, so that their loss can be compared with the Bayes floor.
     """
-    run, cfg, apply, mined = settings.training, settings.data, _make_apply(settings), mined_rows(settings)
+    cfg, apply, mined = settings.data, _make_apply(settings), mined_rows(settings)
 
     def measure(logits_BTV: jax.Array, batch: Batch) -> dict[str, jax.Array]:
-        matches = exact(logits_BTV.argmax(-1), batch, cfg.digits)
-        return {"loss": cross_entropy(logits_BTV, batch), "exact": matches}
+        return {"loss": cross_entropy(logits_BTV, batch), "exact": exact(logits_BTV.argmax(-1), batch, cfg.digits)}
 
     def loss_fn(params: Any, step: Step, key: jax.Array | None) -> LossAndMetrics:
         params = cast_params(params, settings)
@@ -223,7 +225,7 @@ def make_loss(settings: Settings) -> Loss:
             metrics = measure(predict(step.rows.tokens_BT[:, :-1]), step.rows)
             return metrics["loss"], metrics
         row_key, prefix_key = jax.random.split(key)
-        rows, start_B, ordinary = step.rows, step.start_B, run.batch_size - mined
+        rows, start_B, ordinary = step.rows, step.start_B, settings.training.batch_size - mined
         if mined:
             fixed = jax.lax.stop_gradient(params)
             index_B = hardest(rows, ordinary, mined, lambda x_BT, at_B: apply(fixed, x_BT, start_B=at_B), start_B)
@@ -234,13 +236,12 @@ def make_loss(settings: Settings) -> Loss:
         rows = crops.predictable(rows, cfg.digits) if alone else rows
         nats, weight = cross_entropy(logits_BTV, rows), rows.weights_BT[:, 1:].sum()
         if step.long is not None:
-            long_nats = cross_entropy(predict(step.long.tokens_BT[:, :-1]), step.long)
-            nats, weight = joint(nats, weight, long_nats, step.long)
+            nats, weight = joint(nats, weight, predict(step.long.tokens_BT[:, :-1]), step.long)
         if step.prefixes is None:
             return nats, metrics
         prefix_logits_BTV = predict(step.prefixes.tokens_BT[:, :-1], key=prefix_key)
         if not alone:
-            return joint(nats, weight, cross_entropy(prefix_logits_BTV, step.prefixes), step.prefixes)[0], metrics
+            return joint(nats, weight, prefix_logits_BTV, step.prefixes)[0], metrics
         prefix_logits_BTV = first_two_terms.without_unseen_digits(prefix_logits_BTV, step.prefixes.tokens_BT, cfg)
         prefix_nats = cross_entropy(prefix_logits_BTV, step.prefixes)
         return (nats + PREFIX_WEIGHT * prefix_nats) / (1 + PREFIX_WEIGHT), metrics
@@ -265,9 +266,9 @@ def cross_entropy(logits_BTV: jax.Array, batch: Batch) -> jax.Array:
     return loss.cross_entropy(logits_BTV, batch.tokens_BT[:, 1:], batch.weights_BT[:, 1:])
 
 
-def joint(nats: jax.Array, weight: jax.Array, other_nats: jax.Array, other: Batch) -> tuple[jax.Array, jax.Array]:
-    """Return (nats, weight) of two batches together: the mean of their mean nats by weight, and the total weight."""
-    other_weight = other.weights_BT[:, 1:].sum()
+def joint(nats: jax.Array, weight: jax.Array, logits_BTV: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
+    """Return the mean nats of a character and the total weight, of batches with `nats` and `weight` and one more."""
+    other_nats, other_weight = cross_entropy(logits_BTV, batch), batch.weights_BT[:, 1:].sum()
     return (nats * weight + other_nats * other_weight) / (weight + other_weight), weight + other_weight
 
 

@@ -32,9 +32,8 @@ def is_gpt2(folder: str | Path) -> bool:
 
 def holds_gpt2(folder: str | Path) -> bool:
     """Return whether a path is a GPT-2 folder, and no run, not even a damaged one. Raises nothing."""
-    path = str(folder)
-    is_run = any(os.path.exists(os.path.join(path, name)) for name in ("checkpoints", "metrics.jsonl", ".lock"))
-    return not is_run and os.path.isfile(os.path.join(path, "config.json")) and is_gpt2(path)
+    is_run = any(os.path.exists(os.path.join(folder, name)) for name in ("checkpoints", "metrics.jsonl", ".lock"))
+    return not is_run and os.path.isfile(os.path.join(folder, "config.json")) and is_gpt2(folder)
 
 
 def read_config(folder: str | Path) -> tuple[str, Any]:
@@ -43,5 +42,5 @@ def read_config(folder: str | Path) -> tuple[str, Any]:
     if is_gpt2(path):
         return "model", gpt2.read_config(path / "config.json")
     others = "use `apformer predict` or `apformer translate`, or name a run of a text"
-    source = source_run.read(path, "text", ("on a text", others))
+    source = source_run.read(path, "text", "on a text", others)
     return source.architecture, source.model

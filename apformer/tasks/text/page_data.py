@@ -27,7 +27,12 @@ def page(settings: Settings, rows: dict, params: Any, evaluation: dict | None, p
     shown = {
         "vocabulary": merges.texts(words),
         "task": sections.task(does, prompt, line=None if isinstance(words, BytePairs) else LINE),
-        "facts": _facts(evaluation) if evaluation else [],
+        "facts": [
+            ["nats per token", f"{evaluation['nats_per_token']:.4f}", f"perplexity {evaluation['perplexity']:.2f}"],
+            ["bits per character", f"{evaluation['bits_per_character']:.4f}", ""],
+        ]
+        if evaluation
+        else [],
         "right": {
             "title": "Where it is good",
             "lead": "What a token of the validation part costs, by how many tokens the model sees before it.",
@@ -50,10 +55,3 @@ def _ask(settings: Settings, rows: dict, params: Any, vocabulary: list[str]) -> 
         "ablation": ablate.loss_drops(training.make_loss, settings, params, batches),
         "examples": [text[: min(LETTERS, batch.tokens_BT.shape[1] // 2)] for text in texts],
     }
-
-
-def _facts(evaluation: dict) -> list[list[str]]:
-    return [
-        ["nats per token", f"{evaluation['nats_per_token']:.4f}", f"perplexity {evaluation['perplexity']:.2f}"],
-        ["bits per character", f"{evaluation['bits_per_character']:.4f}", ""],
-    ]

@@ -181,7 +181,7 @@ class Writer:
     def close(self, validation_N: np.ndarray, characters: int) -> None:
         """Write the validation part (of this many characters), the tokenizer and the manifest."""
         train = [self._entry(path) for path in sorted(self.folder.glob("*.bin"))]
-        path, text = self.folder / "validation.bin", self.tokenizer.to_json().encode("utf-8")
+        path, text = self.folder / "validation.bin", self.tokenizer.to_json().encode()
         files.write_bytes(path, validation_N.astype(self.dtype).tobytes())
         files.write_bytes(self.folder / "tokenizer.json", text)
         manifest = {
@@ -195,7 +195,7 @@ class Writer:
 
     def _entry(self, path: Path) -> dict:
         """Flush a file of tokens to the disk, and return its entry in the manifest."""
-        with files.disk_errors(path), open(path, "rb") as file:
+        with files.disk_errors(path):
             files.fsync(path)
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+            sha256 = files.sha256(path)
         return {"name": path.name, "tokens": path.stat().st_size // self.dtype.itemsize, "sha256": sha256}

@@ -33,7 +33,7 @@ class Batch(NamedTuple):
 
 def longest_of(sides: Sequence[list]) -> np.ndarray:
     """Return the number of tokens of the longer side of each pair."""
-    return np.array([max(len(source_S), len(target_T)) for source_S, target_T in zip(*sides, strict=True)])
+    return np.array([max(map(len, pair)) for pair in zip(*sides, strict=True)])
 
 
 def pad(sides: Sequence[list], widths: tuple[int, ...]) -> tuple[Padded, ...]:

@@ -52,7 +52,7 @@ def evaluate(
         for source_S in training.encode_side(tokenizers[0], part.sources, part.names[0], cfg)
     ]
     begun = time.perf_counter()
-    tokens = translate(sources, model.params, settings, progress=lambda done: progress(done, len(sources)))
+    tokens = translate(sources, model.params, settings, progress=progress)
     seconds = round(time.perf_counter() - begun, 1)
     texts, translations, scored = map(tokenizers[1].decode, tokens), {}, {}
     for name, part in parts.items():

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from apformer import loss, seq2seq
 from apformer.analysis import ablate
@@ -72,7 +73,7 @@ def ask(settings: Settings, rows: Any, params: Any) -> Json:
     cfg, lines = settings.model, rows["lines"]["validation"]
     few = lines.choose(sections.spread(range(len(lines.sources)), ROWS))
     sides = training.encode(rows["tokenizers"], few, settings.data)
-    parameters, tokens = (sum(leaf.size for leaf in jax.tree.leaves(tree)) for tree in (params, sides))
+    parameters, tokens = map(optax.tree.size, (params, sides))
     sides = [sections.spread(side, max(8, int(len(side) * WORK / (parameters * tokens)))) for side in sides]
     shown = [line for line in zip(*lines[:2], strict=True) if 0 < len(line[0]) <= LONGEST]
     shown = sections.spread(shown, sections.EXAMPLES)

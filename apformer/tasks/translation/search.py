@@ -1,6 +1,6 @@
 """Translate many sentences, by beam search or by sampling."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ import numpy as np
 from apformer import seq2seq
 from apformer.decoding import beam, buckets, generate
 from apformer.settings import Settings
+from apformer.tasks import Progress
 from apformer.tasks.translation import training, vocabularies
 
 BATCH_TOKENS = 1024  # of the sources of a batch, padded
@@ -22,8 +23,7 @@ class Batch(NamedTuple):
     """Sources of one padded width."""
 
     rows: np.ndarray  # indices of the sentences
-    row_B: np.ndarray  # the same, repeated until the batch is full
-    source_BS: np.ndarray
+    source_BS: np.ndarray  # their tokens, and those of repeated sentences until the batch is full
     lengths_B: np.ndarray
     steps: int  # most tokens of a translation, its end token included
 
@@ -35,12 +35,12 @@ def batches(sources: Sequence[np.ndarray], longest: int) -> Iterator[Batch]:
         sources: int32 tokens of each sentence, with the end token.
         longest: Most tokens of a source and of a translation, where learned positions end.
     """
-    filled_N = np.array([n for n, source in enumerate(sources) if len(source) > 1], np.int64)
-    width_N = np.array([min(-(-len(sources[n]) // MULTIPLE) * MULTIPLE, longest) for n in filled_N])
+    length_N = np.array([len(source) for source in sources])
+    filled_N = np.flatnonzero(length_N > 1)
+    width_N = np.minimum(-(-length_N[filled_N] // MULTIPLE) * MULTIPLE, longest)
     for rows, row_B, width in buckets.batches(width_N, BATCH_TOKENS):
-        rows, row_B = filled_N[rows], filled_N[row_B]
-        prompts = generate.pad_prompts([sources[n] for n in row_B], width)
-        yield Batch(rows, row_B, *prompts, min(16 + 2 * width, longest))
+        prompts = generate.pad_prompts([sources[n] for n in filled_N[row_B]], width)
+        yield Batch(filled_N[rows], *prompts, min(16 + 2 * width, longest))
 
 
 def translate(
@@ -48,7 +48,7 @@ def translate(
     run: Any,
     temperature: float = 0.0,
     seed: int = 0,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = lambda done, total: None,
     name: str = "sentences",
 ) -> list[str]:
     """Return the translation of each sentence; of a blank one, no text.
@@ -66,8 +66,8 @@ def translate(
     """
     source, target = vocabularies.load(run.path)
     sources = training.encode_side(source, sentences, name, run.settings.data, "translate shorter sentences")
-    how = (run.params, run.settings, temperature, seed)
-    return [target.decode(tokens_T) for tokens_T in search(sources, *how, lambda done: progress(done, len(sources)))]
+    found = search(sources, run.params, run.settings, temperature, seed, progress)
+    return [target.decode(tokens_T) for tokens_T in found]
 
 
 def search(
@@ -76,7 +76,7 @@ def search(
     settings: Settings,
     temperature: float = 0.0,
     seed: int = 0,
-    progress: Callable[[int], None] = lambda done: None,
+    progress: Progress = lambda done, total: None,
 ) -> list[np.ndarray]:
     """Return the translation of each source: its tokens without the end token; of a blank source, no tokens.
 
@@ -86,11 +86,11 @@ def search(
         settings: Settings of the run; beams and alpha are those of its options.
         temperature: 0 for the best text of the beam search, or the temperature to sample at.
         seed: Seed of the draws.
-        progress: Called with the number of translated sentences.
+        progress: Called with the number of translated sentences, and of all.
     """
     options, key, done = settings.options, jax.random.key(seed), 0
     translations = [np.zeros(0, np.int32)] * len(sources)
-    progress(done)  # shown while the first batch is compiled
+    progress(done, len(sources))  # shown while the first batch is compiled
     for batch in batches(sources, settings.data.longest):
         key_of_batch = jax.random.fold_in(key, int(batch.rows[0]))
         how = (settings.model, batch.steps, temperature, options.beams, options.alpha)
@@ -98,7 +98,7 @@ def search(
         for n, tokens_N in zip(batch.rows, np.asarray(tokens_BN), strict=False):
             translations[n] = before_end(tokens_N, settings.model)
         done += len(batch.rows)
-        progress(done)
+        progress(done, len(sources))
     return translations
 
 

@@ -65,11 +65,15 @@ def load(settings: Settings) -> tuple[Settings, dict[str, Any]]:
             raise UserError(f"{fault}: leave it out, or restore the text that a run was trained on")
     if left_out := len(longer.source_NS):
         tell(f"{left_out:,} training pairs longer than --widths {widths[-1]} are left out")
-    rows = {"train": tuple(parts), "validation": padded.pad(tokens["validation"], (*widths, cfg.longest))}
+    rows = {
+        "train": tuple(parts),
+        "validation": padded.pad(tokens["validation"], (*widths, cfg.longest)),
+        "lines": lines,
+        "tokenizers": tokenizers,
+    }
     source, target = (tokenizer.vocab_size + 1 for tokenizer in tokenizers)
     share = settings.model.share_embeddings and cfg.vocabularies == "shared"
     shape = replace(settings.model, source_vocab_size=source, target_vocab_size=target, share_embeddings=share)
-    rows |= {"lines": lines, "tokenizers": tokenizers}
     return replace(settings, model=shape, data=replace(cfg, widths=widths)), rows
 
 
@@ -106,8 +110,7 @@ def describe(settings: Settings, rows: dict[str, Any]) -> dict[str, Any]:
 
 def encode(tokenizers: vocabularies.Pair, lines: corpus.Lines, cfg: corpus.Config) -> tuple[list, ...]:
     """Return (sources, targets), each from `encode_side`."""
-    sides = zip(tokenizers, lines[:2], lines.names, strict=True)
-    return tuple(encode_side(tokenizer, side, name, cfg) for tokenizer, side, name in sides)
+    return tuple(encode_side(*side, cfg) for side in zip(tokenizers, lines[:2], lines.names, strict=True))
 
 
 def encode_side(

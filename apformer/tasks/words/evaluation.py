@@ -42,7 +42,7 @@ def evaluate(model: Model, settings: Settings, rows: Rows, progress: Progress) -
 def page(settings: Settings, rows: Rows, params: Any, evaluation: dict | None, path: Path) -> dict:
     """Return the content of the page, see `report.sections`, with the words of the evaluation alone."""
     cfg = settings.data
-    source = "progressions" if cfg.text is None else os.path.basename(cfg.text)
+    source = "progressions" if cfg.text is None else os.path.basename(os.path.abspath(cfg.text))
     shown = {
         "vocabulary": [],
         "task": sections.task(f"gives each word of {source} a vector", sections.text("Type a word.")),

@@ -47,7 +47,7 @@ class Translate:
 def translate(args: Translate) -> None:
     """Print the translation of each sentence. Raises UserError that names the flag, the file or the line."""
     words = [args.run, *filter(None, [args.sentence])]
-    run, lines, name = flags.prompts(words, args.file, "a sentence", EXAMPLE, corpus.lines_of, keep_blank=True)
+    run, lines, name = flags.prompts(words, args.file, "sentence", EXAMPLE, corpus.lines_of, keep_blank=True)
     path = directory.find(run)
     settings = settings_file.read(path)
     if settings.task not in TASKS:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from apformer import model
-from apformer.analysis.certificate import named_weights
 from apformer.decoding.bind import bind
+from apformer.layers import leaves
 from apformer.proof import check, network, rounding
 from apformer_lab import bases, digits, recurrences, rows, sparse, sums
 from apformer_lab.proof import ahead, columns
@@ -153,7 +153,7 @@ def test_numpy_computes_what_the_model_computes_after_a_text_of_each_string(name
         params["blocks"]["attention"]["key"][-1, :, -1, 0] *= 3
         params["blocks"]["attention"]["value"][-1, :, -1, 0] *= 3
     assert contexts.fault(data, cfg) is None is network.unsupported(cfg, contexts)
-    named = named_weights(params)
+    named = leaves.named(params)
     assert {name: array.shape for name, array in named.items()} == network.shapes(cfg, contexts)
     weights = network.complete(named, cfg, contexts)
     if name == "bases":
@@ -205,7 +205,7 @@ def test_contexts_of_another_model_are_refused(name, change, said):
 
 def test_what_a_key_is_unsure_of_is_read_both_ways(random_params):
     """More strings are asked where a key may decide or not."""
-    weights = network.complete(named_weights(random_params(MSB.model)), asdict(MSB.model), ahead)
+    weights = network.complete(leaves.named(random_params(MSB.model)), asdict(MSB.model), ahead)
     cfg = asdict(MSB.model)
     goes, says = ahead.keys((np.arange(10), np.arange(10), np.arange(10), np.arange(10)), weights, cfg)
     silent = weights | {"blocks.attention.key": weights["blocks.attention.key"] * 0}

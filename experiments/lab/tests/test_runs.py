@@ -13,7 +13,7 @@ from apformer.files import read_json, write_json
 from apformer.report import attention, figures
 from apformer_lab import evaluation, rows, training
 
-FEW = ["--steps", "4", "--log_every", "2", "--save_every", "4", "--batch_size", "8", "--test_sequences", "2", "--rule", "adamw"]
+FEW = "--steps 4 --log_every 2 --save_every 4 --batch_size 8 --test_sequences 2 --rule adamw".split()
 SMALL = ["--d_model", "8", "--n_heads", "2", "--d_ff", "8"]
 RECIPES = {
     "lsb": ["digits", "--order", "lsb", "--digits", "2", *SMALL],

@@ -5,6 +5,7 @@ before: such a model is checked on every progression of the generator (full_rows
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ import numpy as np
 FILES = (Path(__file__),)  # what a module of contexts needs beside it
 SPACE, START = 10, 11  # tokens 0 to 9 are digits; START stands for tokens before or after a row
 SLICE = 2**17  # contexts of a slice, about: memory grows with it
-SPLITS = ("trained lines", "untrained lines")
 UNSPLIT_BELOW = 10  # a difference d has |d| lines; with fewer than this, all are for training
 
 
@@ -56,7 +56,7 @@ def slices(data: dict, cfg: dict, weights: dict | None = None) -> Iterator[np.nd
     top, most, ends = 10 ** data["digits"] - 1, most_terms(data, cfg), [2]
     while ends[-1] < most:  # rows of 3 and 4 terms, 5 and 6, then up to 8, 12, 16, 24, 32 ...
         ends.append(most if most <= 4 else min(most, ends[-1] + 2 ** max(1, ends[-1].bit_length() - 2)))
-    lengths = [*zip(ends, ends[1:], strict=False)]
+    lengths = [*pairwise(ends)]
     for least, end in lengths[:1] + lengths[:0:-1]:
         parts, size = [], 0
         for difference in range(data["min_difference"], data["max_difference"] + 1):
@@ -102,13 +102,13 @@ def named(context: dict, data: dict) -> dict:
 def parts(columns: np.ndarray, data: dict) -> dict[str, np.ndarray]:
     """Return the masks of rows on training lines and of all others: {name: bool (rows,)}."""
     trained = split_of(columns[1], columns[0]) == 0
-    return dict(zip(SPLITS, (trained, ~trained), strict=True))
+    return {"trained lines": trained, "untrained lines": ~trained}
 
 
 def split_of(difference: Any, first: Any) -> Any:
     """Return the split of the line through each (difference, first): 0 train, 1 validation, 2 test, about 80 : 10 : 10.
 
-    Both are numpy or JAX integer arrays of one shape (not scalars), first is not negative; returns int32 of that shape.
+    Both are numpy or JAX integer arrays of as many axes (not scalars), first is not negative; returns int32.
     """
     xp = difference.__array_namespace__()
     size = abs(difference)

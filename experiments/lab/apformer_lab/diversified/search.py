@@ -1,6 +1,6 @@
 """Beam search with a memory of training pairs, and the choice among the best beams."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from apformer import seq2seq
 from apformer.decoding import beam
 from apformer.settings import Settings
+from apformer.tasks import Progress
 from apformer.tasks.translation.search import SHARED, batches, before_end
 from apformer_lab.diversified import memory, minimum_risk
 
@@ -20,7 +21,7 @@ def search(
     params: Any,
     settings: Settings,
     rows: Any = None,
-    progress: Callable[[int], None] = lambda done: None,
+    progress: Progress = lambda done, total: None,
 ) -> list[np.ndarray]:
     """Return the translation of each source: its tokens without the end token.
 
@@ -36,13 +37,14 @@ def search(
     how = {"cfg": settings.model, "beams": options.beams, "alpha": options.alpha}
     translations = [np.zeros(0, np.int32)] * len(sources)
     for batch in batches(sources, settings.data.longest):
-        found = memory.look_up(memory_of_pairs, batch.row_B) if memory_of_pairs else None
+        row_B = np.resize(batch.rows, len(batch.source_BS))  # as the batch repeats them
+        found = memory.look_up(memory_of_pairs, row_B) if memory_of_pairs else None
         tokens_BWN, scores_BW = _decode(params, batch.source_BS, batch.lengths_B, found, steps=batch.steps, **how)
         for n, tokens_WN, scores_W in zip(batch.rows, np.asarray(tokens_BWN), np.asarray(scores_BW), strict=False):
             texts = [before_end(tokens_N, settings.model) for tokens_N in tokens_WN[: max(options.mbr, 1)]]
             translations[n] = texts[minimum_risk.best([text.tolist() for text in texts], scores_W[: len(texts)])]
         done += len(batch.rows)
-        progress(done)
+        progress(done, len(sources))
     return translations
 
 
