@@ -147,7 +147,7 @@ def lock(run_dir: str | Path) -> Iterator[None]:
     """
     path = Path(run_dir) / ".lock"
     with disk_errors(path):
-        file = open(path, "a+", encoding="utf-8")
+        file = open(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+", encoding="utf-8")
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
