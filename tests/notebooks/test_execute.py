@@ -27,6 +27,7 @@ FEWER |= {
     "--test_sequences 50": "--test_sequences 50 --prefix_rows 0 --hard_fraction 0 --rule adamw",
     "--byte_pairs 400": "--byte_pairs 400 --n_encoder_layers 1 --n_decoder_layers 1 --rule adamw",
     "--vocab_size 512": "--vocab_size 512 --rule adamw",
+    "--n_layers 2": "--n_layers 1",
     "--members 3": "--members 2",
 }
 

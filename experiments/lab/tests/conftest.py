@@ -1,5 +1,6 @@
 """What the laboratory's tests stand on: the CPU, strict dtypes and ranks, and programs that compile quickly."""
 
+import gc
 import os
 from importlib.metadata import version
 
@@ -29,6 +30,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if getattr(config, "cache", None) is not None:
         jax.config.update("jax_compilation_cache_dir", str(config.cache.mkdir("jax")))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: the collector of garbage need not look through it while jax traces."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
 
 
 @pytest.fixture(scope="session")
