@@ -124,7 +124,7 @@ def certify_run(
     model, prove = bind_run(settings, params), not screen and case.fault is None
     tally, seconds = _enumerate(path, case, identity, patience, None if prove else model, hasty)
     result = certificate.conclude(case, tally, prove) | {"seconds": round(seconds, 1)} | identity
-    if hasty and prove and not result["certified"]:
+    if hasty and not (result["certified"] or result["screened"]):
         named = getattr(case.contexts, "named", lambda context, data: {"margin": context["margin"]})
         return {"certified": False, "missed": [named(context, case.data) for context in tally["worst"]]}
     strings, gap = 0, 0.0

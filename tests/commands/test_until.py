@@ -142,11 +142,14 @@ def test_too_many_contexts_are_asked_once(exact, tmp_path, monkeypatch):
     assert asked == [2, None]  # and at the end
 
 
-def test_in_haste_errors_end_it_and_contexts_are_named(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("fault", "judge"), [("it is another", "margins"), (None, "prove_slice")])
+def test_in_haste_errors_end_it_and_contexts_are_named(tmp_path, monkeypatch, fault, judge):
+    """Where JAX screens a model that numpy does not compute, and where numpy proves one."""
     settings, path = kept(tmp_path / "run", sign=-1)
     monkeypatch.setattr(rows, "SLICE", 600)
-    asked, right = [], check.prove_slice
-    monkeypatch.setattr(check, "prove_slice", lambda *args: asked.append(1) or right(*args))
+    monkeypatch.setattr(contexts, "fault", lambda data, cfg: fault)
+    asked, right = [], getattr(check, judge)
+    monkeypatch.setattr(check, judge, lambda *args: asked.append(1) or right(*args))
     found = certify.certify_run(path, settings, hasty=True)
     assert not found["certified"] and len(found["missed"]) == check.WORST and len(asked) == 1
     assert all(context["margin"] < 0 and context["given"] >= 2 for context in found["missed"])
