@@ -107,7 +107,8 @@ def load_architecture(name: str) -> ModuleType:
     module = plugins.load("apformer.architectures", name, ARCHITECTURES, "apformer", ("Config", "init", "apply"))
     if not {"init_cache", "extend"} <= vars(module).keys():  # one of its own would not fit the other
         vars(module).update(recompute.functions(module))
-    vars(module).update({"unstack": lambda params: params, "max_tokens": lambda cfg: None} | vars(module))
+    vars(module).setdefault("unstack", lambda params: params)
+    vars(module).setdefault("max_tokens", lambda cfg: None)
     return module
 
 

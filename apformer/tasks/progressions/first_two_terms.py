@@ -59,7 +59,7 @@ def sample(key: jax.Array, cfg: Config, batch_size: int) -> Batch:
 def without_unseen_digits(logits_BTV: jax.Array, tokens_BT: jax.Array, cfg: Config) -> jax.Array:
     """Return logits with those of `unseen_digits` so low that their probability is 0."""
     least = jnp.finfo(logits_BTV.dtype).min
-    masked_BV = jnp.where(unseen_digits(tokens_BT, cfg), least, logits_BTV[:, -1, :10])  # the last digit is the last
+    masked_BV = jnp.where(unseen_digits(tokens_BT, cfg), least, logits_BTV[:, -1, :10])  # they predict the last digit
     return logits_BTV.at[:, -1, :10].set(masked_BV)
 
 
