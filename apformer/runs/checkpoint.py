@@ -47,8 +47,8 @@ def orbax() -> ModuleType:
 class Checkpoints:
     """Save states into `folder` in the background; keep the newest, the `keep` newest scheduled ones, and the best.
 
-    A context manager: leaving it waits for the save in progress. Making it removes leftovers of interrupted saves, and
-    renames a checkpoint with damaged facts to `<step>.corrupt`, with a line on standard error.
+    A context manager: leaving it waits for the save in progress. Making it removes leftovers of interrupted saves and
+    removals, and renames a checkpoint with damaged facts to `<step>.corrupt`, with a line on standard error.
     """
 
     def __init__(self, folder: str | Path, keep: int = 3) -> None:
@@ -57,6 +57,9 @@ class Checkpoints:
             self.folder.mkdir(parents=True, exist_ok=True)
         selection.remove_leftovers(self.folder)
         self.facts = selection.read_all(self.folder, selection.set_aside)
+        for step in {*self.facts} - self._preserved():  # a crash came between a save and these removals
+            selection.remove(self.folder, step)
+            del self.facts[step]
         ocp = orbax()
         options = ocp.CheckpointManagerOptions(
             create=False,
@@ -128,8 +131,12 @@ class Checkpoints:
 
     def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> Sequence[bool]:
         """Return whether Orbax keeps each checkpoint: its PreservationPolicy."""
-        preserved = {max(self.facts), selection.best(self.facts), *selection.scheduled(self.facts)[-self.keep :]}
+        preserved = self._preserved()
         return [checkpoint.step in preserved for checkpoint in checkpoints]
+
+    def _preserved(self) -> set[int | None]:
+        newest = sorted(self.facts)[-1:]
+        return {*newest, selection.best(self.facts), *selection.scheduled(self.facts)[-self.keep :]}
 
     def _force(self) -> None:
         """Force the files of a save to the disk, before Orbax renames it."""

@@ -211,9 +211,9 @@ def fit(
         devices.connect(mesh)
         state = devices.place(state, mesh, run.members)
         with (
-            Checkpoints(path / "checkpoints", run.keep) as checkpoints,
             log,  # whose tracker may ask for a password
             process.deferred() as received,
+            Checkpoints(path / "checkpoints", run.keep) as checkpoints,
         ):
 
             def signalled() -> int:

@@ -255,7 +255,7 @@ def test_a_disk_that_is_full_is_one_sentence_and_costs_no_older_checkpoint(folde
         if "orbax-checkpoint-tmp" in str(path):
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    checkpoints = Checkpoints(folder, keep=1)
+    checkpoints = Checkpoints(folder, keep=2)
     monkeypatch.setattr(checkpoint, "fsync", full)
     checkpoints.save(3, make_state(3))
     with refused(errors.DISK, "the disk is full.*: free some space"):
@@ -286,3 +286,8 @@ def test_only_our_own_leftovers_are_removed(tmp_path):
         (tmp_path / name / "inside").mkdir(parents=True)
     Checkpoints(tmp_path).close()
     assert sorted(os.listdir(tmp_path)) == sorted(others)
+
+
+def test_a_removal_that_a_crash_prevented_is_made_up_for(folder):
+    Checkpoints(folder, keep=1).close()
+    assert os.listdir(folder) == ["2"]
