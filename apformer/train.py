@@ -3,8 +3,8 @@
     g = grad loss(params, batch, key),  params <- params + optimizer(g)          one step, a pure function of the state
     mean <- d mean + (1 - d) params,    d = min(ema, (1 + t) / (10 + t))         if the model is the running mean
 
-Models and tasks are passed in as functions. All randomness of step t is drawn from
-fold_in(key, t), so that a resumed run needs nothing but its state.
+Models and tasks are passed in as functions. All randomness of step t is drawn from fold_in(key, t), so that a resumed
+run needs nothing but its state.
 """
 
 from collections.abc import Callable, Sequence
@@ -53,13 +53,8 @@ def trained(state: TrainState) -> dict:
     return state.params if state.mean is None else state.mean
 
 
-def step_keys(state: TrainState) -> jax.Array:
-    """Return the keys of the state's step: one for dropout, one for its batch."""
-    return keys_of(state.key, state.step)
-
-
 def keys_of(key: jax.Array, step: jax.Array | int) -> jax.Array:
-    """Return the keys of any step, as `step_keys` does. key: that of the state."""
+    """Return the keys of a step: one for dropout, one for its batch. key: that of the state."""
     return jax.random.split(jax.random.fold_in(key, step))
 
 
@@ -78,7 +73,7 @@ def make_train_step(
     gradient = gradient if accumulate == 1 else mean_over_batches(gradient, accumulate)
 
     def train_step(state: TrainState, batch: Any) -> tuple[TrainState, dict]:
-        key, _ = step_keys(state)
+        key, _ = keys_of(state.key, state.step)
         (_, metrics), gradients = gradient(state.params, batch, key)
         with jax.numpy_dtype_promotion("standard"):  # optax mixes weak and strong types
             updates, opt_state = optimizer.update(
@@ -158,7 +153,7 @@ def scan_steps(train_step: Step, sample: Callable, steps: int) -> Callable:
     """
 
     def body(state: TrainState, args: tuple) -> tuple[TrainState, dict]:
-        _, batch_key = step_keys(state)
+        _, batch_key = keys_of(state.key, state.step)
         return train_step(state, sample(batch_key, *args))
 
     return lambda state, *args: jax.lax.scan(body, state, args, length=steps)

@@ -67,7 +67,7 @@ def member(tree, k):
 
 
 def test_a_scan_of_steps_equals_single_steps(four_steps):
-    single = jax.jit(lambda state: STEP(state, sample(train.step_keys(state)[1])))
+    single = jax.jit(lambda state: STEP(state, sample(train.keys_of(state.key, state.step)[1])))
     scanned, metrics = four_steps(start())
     state, losses = start(), []
     for _ in range(4):
@@ -110,8 +110,8 @@ def test_mapped_members_are_bit_equal_to_runs_alone_and_vmapped_ones_are_close(f
 def test_keys_of_a_step_depend_on_seed_and_step_alone():
     later = start()._replace(step=jnp.int32(5))
     elsewhere = start(1)._replace(key=start().key, step=jnp.int32(5))
-    assert bits(train.step_keys(later)) == bits(train.step_keys(elsewhere))
-    keys = [bits(train.step_keys(state)[use]) for state in (start(), later, start(1)) for use in (0, 1)]
+    assert bits(train.keys_of(later.key, later.step)) == bits(train.keys_of(elsewhere.key, elsewhere.step))
+    keys = [bits(train.keys_of(state.key, state.step)[use]) for state in (start(), later, start(1)) for use in (0, 1)]
     assert len({*map(str, keys)}) == 6  # dropout and batch, of two steps and two seeds
 
 

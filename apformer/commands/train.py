@@ -28,7 +28,7 @@ from apformer.report import progress, tables
 from apformer.runs import checkpoint, directory, provenance, recipes, selection
 from apformer.runs.fit import abstract_state, begin, fit, initial_state, validation_loss
 from apformer.runs.metrics import finite_mean, note_missed, read_metrics, read_missed
-from apformer.runs.restore import load_params, load_rows, load_settings
+from apformer.runs.restore import load_params, load_rows, load_settings, located
 from apformer.settings import Settings, with_part
 from apformer.tasks.settings_file import check
 from apformer.tasks.text import folders
@@ -125,6 +125,7 @@ def go_on(path: Path, step: int | None = None, steps: int | None = None) -> None
         settings, rows = load_settings(path), load_rows(path)
         if step is None and not directory.saved(path):
             tell(f"{path} stopped before its first checkpoint: it begins anew")
+            settings = located(path)
             start_params = _start_params(settings)
             recorded = files.read_json(path / "config.json").get("init_from_sha256")
             if start_params is not None and provenance.digest(start_params) != recorded:

@@ -104,9 +104,9 @@ class Checkpoints:
         with _writing(self.folder / str(step)):
             self._manager.save(step, args=args.Composite(state=state, facts=args.JsonSave(selection.sealed(facts))))
 
-    def score(self, step: int, scores: list[float]) -> None:
-        """Change the scores of a saved step."""
-        self.facts[step] = replace(self.facts[step], scores=scores)
+    def set_proven(self, step: int) -> None:
+        """Give a saved step the best score."""
+        self.facts[step] = replace(self.facts[step], scores=[selection.PROVEN])
         write_json(selection.file_of(self.folder / str(step)), selection.sealed(self.facts[step]))
 
     def wait(self) -> None:

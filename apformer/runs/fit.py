@@ -1,7 +1,7 @@
 """Train from a state to the last step: chunks of compiled steps, with lines of metrics and checkpoints between them.
 
-Chunks end at multiples of log_every, counted from step 0, also in a resumed run. So it calls the same compiled loops on
-the same states as an uninterrupted run, and ends with the same bits.
+Chunks end at multiples of log_every, counted from step 0, also in a resumed run. So this calls the same compiled loops
+on the same states as an uninterrupted run, and ends with the same bits.
 """
 
 import os
@@ -23,7 +23,6 @@ from apformer.runs import provenance, selection
 from apformer.runs.checkpoint import Checkpoints
 from apformer.runs.feed import Feeding
 from apformer.runs.metrics import Log, first_lost, read_metrics, read_missed, stale
-from apformer.runs.selection import PROVEN, score
 from apformer.settings import Settings, Training, with_part
 from apformer.tasks import settings_file
 from apformer.train import TrainState
@@ -62,7 +61,7 @@ def begin(path: Path, settings: Settings, rows: Any, start_params: Any = None) -
 def initial_state(settings: Settings, start_params: Any = None, hypers: Sequence[dict] = ()) -> TrainState:
     """Return the state before the first step, with a leading axis of members if there are several.
 
-    start_params: parameters to begin with, or None. hypers: hyperparameters of the optimizer, each of a population.
+    start_params: parameters to begin with, or None. hypers: hyperparameters of the optimizer, a dict each.
     """
     program, own, initial = _compiled_settings(settings), settings.optimizer.hyper(), _compiled_initial()
     seeds = range(settings.training.seed, settings.training.seed + settings.training.members)
@@ -153,7 +152,7 @@ def _validate(params: Any, batch: Any, settings: Settings, mesh: Mesh | None) ->
     return devices.hold(metrics, mesh, settings.training.members)
 
 
-def _make_loss(settings: Settings, mesh: Mesh | None = None) -> Callable[[Any, Any, Any], tuple[jax.Array, Metrics]]:
+def _make_loss(settings: Settings, mesh: Mesh | None) -> Callable[[Any, Any, Any], tuple[jax.Array, Metrics]]:
     """Return the task's loss, a function of (params, batch, key). With a key, the batch is spread over devices."""
     task = tasks.of(settings)
     loss_fn = task.make_loss(settings)
@@ -195,7 +194,7 @@ def fit(
 ) -> TrainState:
     """Train to the last step and return the state; write metrics.jsonl and checkpoints/ of the run directory.
 
-    proven: function of a step, whether its checkpoint is certified; None asks nothing. A certified checkpoint ends
+    proven: says of a step whether its checkpoint is certified; with None, no step is asked. A certified checkpoint ends
     training, and is the best of the run. The argument `state` is donated. A stop signal saves a checkpoint after the
     chunk, then exits with 128 + its number.
     Raises UserError: NON_FINITE as soon as no member's loss is finite, DISK if something cannot be written.
@@ -246,7 +245,7 @@ def fit(
                     files.fsync(log.path)  # so that no checkpoint outlives its line
                     readable_state = devices.readable(state, mesh)
                     if jax.process_index() == 0:
-                        scores = score(record) if scheduled else record["loss"]
+                        scores = selection.score(record) if scheduled else record["loss"]
                         checkpoints.save(step, readable_state, scores, temporary=not scheduled)
                     if stopped := signalled():  # perhaps while it was saved
                         _stop(path, step, checkpoints, stopped)
@@ -281,10 +280,10 @@ def _ends(checkpoints: Checkpoints, step: int, proven: Callable[[int], bool]) ->
     checkpoints.wait()
     if step not in selection.scheduled(checkpoints.facts):
         return False
-    if checkpoints.facts[step].scores != [PROVEN]:
+    if checkpoints.facts[step].scores != [selection.PROVEN]:
         if not proven(step):
             return False
-        checkpoints.score(step, [PROVEN])
+        checkpoints.set_proven(step)
     return True
 
 

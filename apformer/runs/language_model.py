@@ -140,6 +140,7 @@ def load(folder: str | None = None, member: int | None = None, adapter: str | No
     adapters, saved alone, to merge into the model.
     """
     process.keep_programs()
+    folder = None if folder is None else directory.named(folder)
     if folder is not None and folders.is_gpt2(folder):
         if member is not None:
             raise UserError(f"--member {member} is of a population, and {folder} is a GPT-2 folder: drop it")

@@ -18,11 +18,10 @@ from apformer.runs import directory
 from apformer.settings import Settings, Training, with_part
 from apformer.tasks import settings_file, source_run
 
-PROGRAM = "apformer train"
 PARTS = ("training", "model", "data", "options", "optimizer")
 
 
-def parse(args: list[str], program: str = PROGRAM) -> Settings:
+def parse(args: list[str], program: str = "apformer train") -> Settings:
     """Return the settings of the flags.
 
     Args:

@@ -19,7 +19,6 @@ from apformer.errors import CHECKPOINT, DATA, NON_FINITE, UserError, typed
 from apformer.machine import devices, process
 from apformer.runs import checkpoint, directory, provenance, selection
 from apformer.runs.fit import abstract_state
-from apformer.runs.provenance import digest
 from apformer.settings import Settings, architecture_of
 from apformer.tasks.settings_file import read as load_settings
 from apformer.train import TrainState
@@ -71,20 +70,25 @@ def bind_run(settings: Settings, params: Any) -> Model:
     return bind(architecture_of(settings), params, settings.model, devices.mesh())
 
 
+def located(path: Path) -> Settings:
+    """Return the settings of a run, with each path as it is if it exists here, else from where the run began."""
+    settings, folders = load_settings(path), files.read_json(path / "config.json").get("directory")
+
+    def find(name: str) -> str:
+        places = (name, *(path / str(folder) / name for folder in folders))
+        return str(next(filter(os.path.exists, places), name))
+
+    return flags.map_paths(find, settings) if type(folders) is list else settings
+
+
 def load_rows(path: Path) -> Any:
     """Return the rows of a run. Raises UserError (exit DATA) if its dataset has changed since training."""
-    settings, config = load_settings(path), files.read_json(path / "config.json")
-    task, folders = tasks.of(settings), config.get("directory")
-    if type(folders) is list:
-
-        def find(name: str) -> str:
-            """Return a path as it is if it exists here, else from the directory where the run began."""
-            places = (name, *(path / str(folder) / name for folder in folders))
-            return str(next(filter(os.path.exists, places), name))
-
-        settings = flags.map_paths(find, settings)
-    _, rows = task.load(task.stored_settings(settings, path))
-    data, recorded = task.describe(settings, rows), config.get("data")
+    settings = located(path)
+    task, recorded = tasks.of(settings), files.read_json(path / "config.json").get("data")
+    if directory.saved(path):  # one that stopped as it began may lack its files
+        settings = task.stored_settings(settings, path)
+    _, rows = task.load(settings)
+    data = task.describe(settings, rows)
     if not files.has(recorded, {"source": str}) or data | {"source": recorded["source"]} != recorded:
         raise UserError(f"{data['source']} has changed since {path} was trained on it: restore it", DATA)
     return rows
@@ -145,7 +149,7 @@ def load_result(path: Path, settings: Settings, name: str) -> tuple[dict[str, An
         try:
             for step in (result["step"], None)[: settings.training.average]:  # None: the mean
                 params, _, _ = load_params(path, settings, result["member"], step)
-                if digest(params) == result["parameters_sha256"]:
+                if provenance.digest(params) == result["parameters_sha256"]:
                     return result, params
         except UserError as error:
             fault = f"of a checkpoint that is not sound ({error})"

@@ -25,7 +25,6 @@ FILE = Path("facts", "facts.json")  # of a checkpoint
 EARLIER = Path("MANIFEST.json")  # the same in a checkpoint of apformer 0.3
 REMOVED = "removed"  # the folder of the checkpoints that are about to be removed
 PROVEN = -1.0  # score of a checkpoint that ended training because it is certified; sorts first
-_STEP = "(?:0|[1-9][0-9]*)"
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ def read_facts(path: Path) -> Facts:
 
 def steps(folder: str | Path) -> list[int]:
     """Return the steps of the checkpoints in a folder, ascending, damaged ones included."""
-    return sorted(int(path.name) for path in Path(folder).glob("[0-9]*") if re.fullmatch(_STEP, path.name))
+    return sorted(int(path.name) for path in Path(folder).glob("[0-9]*") if re.fullmatch("0|[1-9][0-9]*", path.name))
 
 
 def refuse(path: Path, damage: Damaged) -> NoReturn:
@@ -121,7 +120,7 @@ def best(facts: dict[int, Facts]) -> int | None:
 
 
 def remove(folder: Path, step: int) -> None:
-    """Remove the checkpoint of a step, if it is there."""
+    """Remove the checkpoint of a step."""
     # First move it to the folder of removals: then a crash half way through does no harm.
     with disk_errors(folder):
         (folder / REMOVED).mkdir(exist_ok=True)

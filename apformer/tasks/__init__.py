@@ -73,7 +73,7 @@ class Task(Protocol):
 
     @property
     def RECIPES(self) -> Mapping[str, Callable[..., Settings]]:
-        """Return {recipe: function -> Settings}; its parameters are flags that set the defaults of others."""
+        """Return {recipe: function -> Settings}; a function's parameters are flags that set the defaults of others."""
         ...
 
     @property

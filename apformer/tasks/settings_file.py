@@ -101,8 +101,9 @@ def check(settings: Settings) -> None:
     for field in dataclasses.fields(settings.model):  # a whole number has to fit the axis of an array
         if field.type in (int, int | None) and getattr(settings.model, field.name) is not None:
             require_whole(field.name, settings.model)
-    epsilon = vars(settings.model).get("norm_epsilon", 1e-5)
-    require("norm_epsilon", 0 < epsilon < 1, settings.model, "more than 0 and less than 1")
+    shape = vars(settings.model)
+    require("norm_epsilon", 0 < shape.get("norm_epsilon", 1e-5) < 1, settings.model, "more than 0 and less than 1")
+    require("embedding_std", 0 <= (shape.get("embedding_std") or 0) < math.inf, settings.model, "at least 0")
     longest = tasks.of(settings).check(settings)
     most = architecture_of(settings).max_tokens(settings.model)
     if most is not None and most < longest:

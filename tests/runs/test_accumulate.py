@@ -19,7 +19,7 @@ def test_a_step_costs_the_mean_of_its_batches():
     task = tasks.load(settings.task)
     settings, rows = task.load(settings)
     state, given = fit.initial_state(settings), task.train_rows(rows)
-    key, batch_key = train.step_keys(state)
+    key, batch_key = train.keys_of(state.key, state.step)
     loss_fn, sample = task.make_loss(settings), jax.jit(task.sample, static_argnums=1)
     measure = jax.jit(lambda batch, key: loss_fn(state.params, batch, key)[1]["loss"])
     keys = zip(jax.random.split(batch_key, 3), jax.random.split(key, 3), strict=True)

@@ -54,7 +54,7 @@ def long(key: jax.Array, cfg: Config, batch_size: int) -> Progressions:
     Pure; all but key are static under jit.
     """
     keys, most, top = jax.random.split(key, 3), most_terms(cfg), 10**cfg.digits - 1
-    terms_B = 3 + below(keys[0], max(1, most - 2), batch_size)
+    terms_B = min(3, most) + below(keys[0], max(1, most - 2), batch_size)
     fits_B = top // (terms_B - 1)
     low_B, high_B = jnp.maximum(cfg.min_difference, -fits_B), jnp.minimum(cfg.max_difference, fits_B)
     difference_B = low_B + below(keys[1], high_B - low_B + 1)

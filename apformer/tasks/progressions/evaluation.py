@@ -190,8 +190,9 @@ def measure(
 ) -> dict:
     """Return all figures of how well a model continues progressions, as JSON can hold them.
 
-    These are counts and losses, and shares from 0 to 1, or None where there is nothing to count. All arguments but
-    bayes_nats, those of the Bayes predictor for each row, (B,), are those of `outcomes`.
+    They are counts, losses, and shares from 0 to 1, or None where there is nothing to count.
+
+    bayes_nats: those of the Bayes predictor for each row, (B,). Other arguments: see `outcomes`.
     """
     nats_B, row_N, term_N, right, errors = outcomes(rows, digits, model, progress)
     characters = int((rows.terms_B.astype(np.int64) * (digits + 1) - 2).sum())

@@ -4,7 +4,7 @@ The third and later terms follow from the first two. Of the first two, a model c
 evaluated on the distribution of the generator, but training rows lack every held-out line. A model that trains for long
 learns these gaps, and its loss on held-out lines grows.
 
-The last digit of the second term, after all characters before it, decides the line. So only this digit has gaps.
+Given all characters before it, the last digit of the second term decides the line. So only this digit has gaps.
 `sample` draws all characters before it as the generator does, and `without_unseen_digits` masks the missing digits out
 of the softmax, so that the loss does not depend on them.
 """
@@ -19,8 +19,6 @@ from apformer.tasks.batch import Batch
 from apformer.tasks.progressions import bayes
 from apformer.tasks.progressions.generator import UNSPLIT_BELOW, Config, Progressions, draw, encode_rows, split_of
 
-SMALL_SHARE = 1 / 8
-
 
 def sample(key: jax.Array, cfg: Config, batch_size: int) -> Batch:
     """Draw the first two terms of rows as the generator does, with a last digit that puts them on training lines.
@@ -33,7 +31,7 @@ def sample(key: jax.Array, cfg: Config, batch_size: int) -> Batch:
     """
     keys = jax.random.split(key, 3)
     low, high = max(cfg.min_difference, 1 - UNSPLIT_BELOW), min(cfg.max_difference, UNSPLIT_BELOW - 1)
-    small = int(SMALL_SHARE * batch_size) if low <= high else 0
+    small = batch_size // 8 if low <= high else 0
     parts = [draw(keys[0], cfg, batch_size - small)]
     if small:  # all of their lines are training lines
         parts.append(draw(keys[1], replace(cfg, min_difference=low, max_difference=high), small))

@@ -77,14 +77,14 @@ def check(cfg: Config) -> None:
     require(
         "min_difference", cfg.min_difference <= cfg.max_difference, cfg, f"at most {cfg.max_difference}, the largest"
     )
-    require("sequences", cfg.sequences >= 1, cfg, "at least 1")
+    require_whole("sequences", cfg)
 
 
 def longest(difference: Array, cfg: Config) -> Array:
     """Return the most terms of a progression of each difference; numpy or JAX integers of any shape."""
     xp = difference.__array_namespace__()
-    fitting = 1 + (10**cfg.digits - 1) // xp.maximum(abs(difference), 1)
-    return xp.where(difference == 0, cfg.max_terms, xp.minimum(fitting, cfg.max_terms))
+    fits = 1 + (10**cfg.digits - 1) // xp.maximum(abs(difference), 1)
+    return xp.where(difference == 0, cfg.max_terms, xp.minimum(fits, cfg.max_terms))
 
 
 def fitting(first: Array, difference: Array, digits: int) -> Array:

@@ -18,16 +18,16 @@ class Options:
             first two terms are given.
         mined_per_hard: Candidates drawn for each mined row. The hardest of all candidates are kept.
         prefix_rows: Number of extra rows per step with only the first two terms, which no rule gives. They lower the
-            loss there.
+            loss of these.
         prefix_loss: Loss of the first two terms. plain: their characters count as any other. alone: only the prefix
             rows train them, with 4/5 of the loss, and digits that occur only on held-out lines are masked out of their
             softmax. none: they have weight 0, for models too small to learn more than the rule.
         long_rows: Number of extra rows per step that are not cropped: drawn with uniform numbers of terms, then
             extended as far as they fit. Their first two terms cost nothing. Half of the candidates of mined rows are
-            then crops of such rows, too, and beginnings of ordinary rows replace those near round numbers that fit
-            nowhere. For models that read a whole row.
+            then crops of such rows, too, and candidates near round numbers that fit nowhere are replaced by beginnings
+            of ordinary rows. For models that read a whole row.
         own_positions: Crops keep the positions that they have in their rows. Without it they begin at the first
-            position, which is the same to models with relative positions.
+            position, all the same to models with relative positions.
         position_offset: Largest random start position of a training row, so that later positions are trained too. A row
             starts where a term may. For transformers only.
         dataset: Text file to train on, one progression a line. Without it, each step draws fresh rows.

@@ -53,7 +53,7 @@ def _language_model(training: Training, context: int, shape: dict, muon_every: i
     """Return settings of GPT-2's architecture without biases in attention and head."""
     architecture = model.Config(
         vocab_size=512,
-        max_len=max(context, 1),
+        max_len=min(max(context, 1), 2**31 - 1),
         position="learned",
         output_projection=True,
         activation="gelu",

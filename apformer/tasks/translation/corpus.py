@@ -21,7 +21,6 @@ from apformer.report import progress
 from apformer.tasks.text import corpus
 from apformer.tasks.translation import number_words
 
-PARTS = number_words.SPLITS
 VALIDATION_NUMBERS = 1000
 LETTERS = "letters.txt"  # file of a run with each letter of the training sources
 
@@ -36,8 +35,8 @@ class Config:
         validation: Two such files that choose the best checkpoint. The default is one line in fifty of --source, about.
         test: Two such files that score the model. The default is another line in fifty, about.
         from_language: Language of the number words to read: one that num2words knows, or figures.
-        to_language: Language of the number words to write. With files, that of --target, for the scores, unless its
-            suffix tells it, as in train.de; without both, English.
+        to_language: Language of the number words to write. With files, that of --target, for the scores; a suffix, as
+            in train.de, comes first; without either, English.
         largest: Largest number in number words.
         numbers: Number of different number words to train on.
         test_sentences: Number of other number words that score the model. With files, all test lines are used.
@@ -129,10 +128,10 @@ def read(cfg: Config) -> dict[str, Lines]:
         if not parts[name].sources:
             remedy = "give more lines" if name == "train" else f"give more lines, or --{name} files"
             raise UserError(f"{cfg.source} leaves no line for {name}: {remedy}", DATA)
-    counts = ", ".join(f"{name} {len(parts[name].sources):,}" for name in PARTS)
-    shares = f"; {' and '.join(missing)}: one line in fifty of {cfg.source}, about, by its hash" if missing else ""
+    counts = ", ".join(f"{name} {len(parts[name].sources):,}" for name in number_words.SPLITS)
+    shares = f"; {' and '.join(missing)}: about one line in fifty of {cfg.source}, by its hash" if missing else ""
     tell(f"pairs of sentences: {counts}{shares}")
-    return {name: parts[name] for name in PARTS}
+    return {name: parts[name] for name in number_words.SPLITS}
 
 
 def read_files(files: tuple[str, str]) -> Lines:

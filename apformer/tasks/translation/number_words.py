@@ -58,7 +58,7 @@ def speaker(language: str) -> Callable[[int], str]:
     if language not in languages:
         near = difflib.get_close_matches(language, languages, n=1)
         hint = f"did you mean {near[0]}?" if near else f"give one of {', '.join(languages)}"
-        raise UserError(f"unknown language {language!r}: {hint}")
+        raise UserError(f"unknown --from_language or --to_language {language!r}: {hint}")
 
     def words(number: int) -> str:
         try:

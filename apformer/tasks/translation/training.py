@@ -125,17 +125,17 @@ def encode_side(
     With `cfg.too_long` cut, sentences longer than `cfg.longest` are cut, and their number is reported.
 
     Raises:
-        UserError: Exit code DATA, for a sentence that is too long, with the file and its line.
+        UserError: Exit code DATA, for a sentence that is too long.
     """
     end = np.int32(tokenizer.vocab_size)
     tokens = [tokenizer.encode(sentence if sentence.strip() else "") for sentence in sentences]
-    long = [number for number, tokens_T in enumerate(tokens, 1) if len(tokens_T) >= cfg.longest]
+    long = [number for number, tokens_T in enumerate(tokens) if len(tokens_T) >= cfg.longest]
     if long and cfg.too_long == "refuse":
-        fault = f"{name}, sentence {long[0]:,} has {len(tokens[long[0] - 1]) + 1:,} tokens with its end"
+        fault = f"{name}: {sentences[long[0]]!r:.50} has {len(tokens[long[0]]) + 1:,} tokens with its end"
         raise UserError(f"{fault}, more than {cfg.longest}: {remedy}", DATA)
     if long:
         many = f"{len(long):,} of {len(tokens):,} sentences are cut to {cfg.longest} tokens"
-        tell(f"{name}: {many}; the first is sentence {long[0]:,}")
+        tell(f"{name}: {many}; the first is {sentences[long[0]]!r:.50}")
     return [np.append(tokens_T[: cfg.longest - 1], end) for tokens_T in tokens]
 
 

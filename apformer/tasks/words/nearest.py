@@ -30,7 +30,7 @@ def neighbours(params: Params, path: Path, queries: list[str], count: int) -> st
     """
     lines = files.read_text(path / corpus.FILE).splitlines()
     vocabulary = [line.split("\t")[0] for line in lines]
-    sums = re.findall(r"\S+(?: [+-] \S+)*", words.normal(" ".join(queries)))
+    sums = re.findall(r"\S+(?: [+-] \S+)*", words.normal(" ".join(" ".join(queries).split())))
     for term in sums:
         _normal(term.split()[::2], vocabulary, "", f"none of the {len(vocabulary):,} words of {path}: ask for")
     return table(nearest(params, vocabulary, sums or _of_doubling_rank(vocabulary), count))

@@ -116,7 +116,7 @@ def train_step(settings: Settings, loss_fn: Callable, step: Step, nats_fn: Nats,
         return state, metrics | {"learning_rate": rate}
 
     def last(state: train.TrainState, batch: Any) -> tuple[train.TrainState, dict]:
-        state, metrics = newton_step(state, draw(train.step_keys(state)[1]))
+        state, metrics = newton_step(state, draw(train.keys_of(state.key, state.step)[1]))
         return state, metrics | {"learning_rate": jnp.zeros(())}
 
     return lambda state, batch: jax.lax.cond(state.step < begins, usual, last, state, batch)
