@@ -59,15 +59,15 @@ def main(words):
     settings = recipes.parse(["--recipe", "baby_gpt_cpu", "--text", *words])
     settings, rows = tasks.load(settings.task).load(settings)
     adamw = replace(settings, optimizer=replace(settings.optimizer, rule="adamw"))
-    tokens = torch.from_numpy(rows["train"].astype(np.int64))
+    tokens = torch.from_numpy(rows.train.astype(np.int64))
     turns = {
         **{
             f"PyTorch, AdamW, {n} threads": torch_turn(settings, tokens, n)
             for n in sorted({1, torch.get_num_threads()})
         },
         "PyTorch, AdamW, compiled": torch_turn(settings, tokens, torch.get_num_threads(), compiled=True),
-        "apformer, AdamW": jax_turn(adamw, jnp.asarray(rows["train"])),
-        f"apformer, {settings.optimizer.rule}": jax_turn(settings, jnp.asarray(rows["train"])),
+        "apformer, AdamW": jax_turn(adamw, jnp.asarray(rows.train)),
+        f"apformer, {settings.optimizer.rule}": jax_turn(settings, jnp.asarray(rows.train)),
     }
     seconds = {name: [] for name in turns}
     for number in range(TURNS + 1):

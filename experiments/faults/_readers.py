@@ -209,7 +209,7 @@ def whole_text(path, pieces):
     settings = tasks.load("text").RECIPES["text"]()
     rows = texts.read_rows(replace(settings, data=corpus.Config(text=str(path), context=8)))
     content = corpus.read(path)
-    assert rows["tokenizer"].decode([*rows["train"], *rows["validation"]]) == content
+    assert rows.tokenizer.decode([*rows.train, *rows.validation]) == content
     if len(content) < 10_000:
         assert pieces.decode(pieces.encode(content)) == content
 

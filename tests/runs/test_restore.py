@@ -38,9 +38,9 @@ def test_a_relative_text_is_found_from_anywhere_and_after_a_move(tmp_path, monke
     monkeypatch.chdir(tmp_path / "work")
     path, rows = keep("books.txt", "runs/a")
     monkeypatch.chdir("/")
-    assert (restore.load_rows(tmp_path / "work" / path)["train"] == rows["train"]).all()
+    assert (restore.load_rows(tmp_path / "work" / path).train == rows.train).all()
     shutil.move(tmp_path / "work", tmp_path / "moved")
-    assert (restore.load_rows(tmp_path / "moved" / path)["train"] == rows["train"]).all()
+    assert (restore.load_rows(tmp_path / "moved" / path).train == rows.train).all()
     (tmp_path / "moved" / "books.txt").write_text(TEXT + "more")
     with refused(DATA, "books.txt has changed since .* was trained on it: restore it"):
         restore.load_rows(tmp_path / "moved" / path)

@@ -1,7 +1,6 @@
 """A language model of a text: it reads a window of the text, and predicts each next token.
 
-`rows` is {"train": tokens, "validation": tokens, "tokenizer": ..., "validation_characters": their number, "sha256":
-...}. Of a folder of tokens, "train" is `Shards` and "sha256" the hash of its manifest; else that of the text.
+`rows` is a `shards.Prepared`.
 """
 
 from apformer.decoding.generate import generate

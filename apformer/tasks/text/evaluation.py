@@ -13,22 +13,22 @@ from apformer.decoding.bind import Model
 from apformer.report import attention, figures, sections
 from apformer.settings import Settings
 from apformer.tasks import Evaluation, Progress
-from apformer.tasks.text import perplexity, training
+from apformer.tasks.text import perplexity, shards, training
 from apformer.tokenizers import merges
 
 
-def evaluate(model: Model, settings: Settings, rows: dict, progress: Progress) -> Evaluation:
+def evaluate(model: Model, settings: Settings, rows: shards.Prepared, progress: Progress) -> Evaluation:
     """Return the loss on the whole validation part, in all and by the number of tokens before the predicted one."""
     batches = training.validation(settings, rows)
     nats_NBT = jax.jit(partial(training.validation_nats, settings=settings))(model.params, batches)
     nats_RT = np.asarray(nats_NBT, np.float64).reshape(-1, settings.data.context)
     weights_RT = batches.weights_BT[..., 1:].reshape(nats_RT.shape)
-    tokens, characters = len(rows["validation"]) - 1, rows["validation_characters"]
+    tokens, characters = len(rows.validation) - 1, rows.validation_characters
     result = {"tokens": tokens, "characters": characters} | perplexity.of_mean(float(nats_RT.sum() / tokens))
     result["bits_per_character"] = result["nats_per_token"] / math.log(2) * tokens / characters
     result["nats_by_position"] = (nats_RT.sum(0) / np.maximum(weights_RT.sum(0), 1)).tolist()
     pictures = {"loss_by_position": figures.chart(by_position(result))}
-    pictures |= attention.pictures(settings, model.params, batches, merges.texts(rows["tokenizer"]))
+    pictures |= attention.pictures(settings, model.params, batches, merges.texts(rows.tokenizer))
     head = f"validation part of {tokens:,} tokens, all of it: {perplexity.sentence(result)}"
     return Evaluation(result, f"{head}, {result['bits_per_character']:.4f} bits per character", pictures)
 

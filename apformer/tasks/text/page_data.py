@@ -9,7 +9,7 @@ import jax
 from apformer.analysis import ablate
 from apformer.report import sections
 from apformer.settings import Settings
-from apformer.tasks.text import training
+from apformer.tasks.text import shards, training
 from apformer.tasks.text.evaluation import by_position
 from apformer.tokenizers import merges, pretrained
 from apformer.tokenizers.text import BytePairs
@@ -18,7 +18,7 @@ LETTERS = 40  # most characters of an example prompt
 LINE = 16  # characters after which a line of text may break
 
 
-def page(settings: Settings, rows: dict, params: Any, evaluation: dict | None, path: Path) -> dict:
+def page(settings: Settings, rows: shards.Prepared, params: Any, evaluation: dict | None, path: Path) -> dict:
     """Return the content of the page, see `report.sections`."""
     cfg, missing = settings.data, {}
     words = pretrained.load(path / "tokenizer.json")
@@ -46,7 +46,7 @@ def page(settings: Settings, rows: dict, params: Any, evaluation: dict | None, p
     return shown if params is None else shown | _ask(settings, rows, params, shown["vocabulary"])
 
 
-def _ask(settings: Settings, rows: dict, params: Any, vocabulary: list[str]) -> dict:
+def _ask(settings: Settings, rows: shards.Prepared, params: Any, vocabulary: list[str]) -> dict:
     batch = sections.some_rows(training.validation(settings, rows))
     batches = jax.tree.map(lambda leaf: leaf[None], batch)  # the loss takes several batches
     texts = ("".join(vocabulary[token] for token in tokens_T) for tokens_T in batch.tokens_BT[: sections.EXAMPLES])

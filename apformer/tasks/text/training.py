@@ -53,7 +53,7 @@ def check(settings: Settings) -> int:
     return data.context
 
 
-def read_rows(settings: Settings) -> dict:
+def read_rows(settings: Settings) -> shards.Prepared:
     """Return the tokens of the text and their tokenizer.
 
     Characters are those of the whole text; byte pairs are learned from the training part. The training part of a folder
@@ -67,7 +67,7 @@ def read_rows(settings: Settings) -> dict:
     if shards.are_in(cfg.text):
         prepared = _prepared_rows(cfg)
         if source is not None:
-            text_tokenizer.for_model(prepared["tokenizer"], vocab_size, source)
+            text_tokenizer.for_model(prepared.tokenizer, vocab_size, source)
         return prepared
     text = corpus.read(cfg.text)
     if not text:
@@ -92,7 +92,7 @@ def read_rows(settings: Settings) -> dict:
     return _rows(cfg, shards.Prepared(train_N, validation_N, len(parts[1]), tokenizer, sha256))
 
 
-def _prepared_rows(cfg: corpus.Config) -> dict:
+def _prepared_rows(cfg: corpus.Config) -> shards.Prepared:
     for name in ("validation_share", "special_tokens"):
         if getattr(cfg, name) != getattr(corpus.Config, name):
             fault = f"--{name} was fixed when the folder of tokens {cfg.text} was prepared"
@@ -107,12 +107,12 @@ def _prepared_rows(cfg: corpus.Config) -> dict:
     return _rows(cfg, prepared)
 
 
-def _rows(cfg: corpus.Config, tokens: shards.Prepared) -> dict:
+def _rows(cfg: corpus.Config, tokens: shards.Prepared) -> shards.Prepared:
     for name, tokens_N in (("training", tokens.train), ("validation", tokens.validation)):
         if len(tokens_N) <= cfg.context:
             fault = f"the {name} part of {cfg.text} has {len(tokens_N):,} tokens, a row {cfg.context + 1:,}"
             raise UserError(f"{fault}: give a longer text, or a smaller --context", DATA)
-    return tokens._asdict()
+    return tokens
 
 
 def stored_settings(settings: Settings, path: Path) -> Settings:
@@ -125,27 +125,27 @@ def stored_settings(settings: Settings, path: Path) -> Settings:
     return with_part(settings, "data", tokenizer=str(path))
 
 
-def load(settings: Settings) -> tuple[Settings, dict]:
+def load(settings: Settings) -> tuple[Settings, shards.Prepared]:
     """Return the settings, with the vocabulary size of the tokenizer, and the rows. Raises UserError."""
     rows = read_rows(settings)
     if settings.options.init_from is not None:
         return settings, rows
-    return with_part(settings, "model", vocab_size=rows["tokenizer"].vocab_size), rows
+    return with_part(settings, "model", vocab_size=rows.tokenizer.vocab_size), rows
 
 
-def files(rows: dict) -> dict[str, str]:
+def files(rows: shards.Prepared) -> dict[str, str]:
     """Return the file of the tokenizer."""
-    return {"tokenizer.json": rows["tokenizer"].to_json()}
+    return {"tokenizer.json": rows.tokenizer.to_json()}
 
 
-def train_rows(rows: dict) -> jax.Array | None:
+def train_rows(rows: shards.Prepared) -> jax.Array | None:
     """Return the tokens of the training part; None for a folder of tokens, which `feed` reads."""
-    return None if isinstance(rows["train"], shards.Shards) else jax.device_put(rows["train"])
+    return None if isinstance(rows.train, shards.Shards) else jax.device_put(rows.train)
 
 
-def feed(settings: Settings, rows: dict) -> Feed | None:
+def feed(settings: Settings, rows: shards.Prepared) -> Feed | None:
     """Return a Feed of random windows of a folder of tokens; None for a text in memory, which has the same windows."""
-    tokens, places = rows["train"], len(rows["train"]) - settings.data.context
+    tokens, places = rows.train, len(rows.train) - settings.data.context
     if not isinstance(tokens, shards.Shards):
         return None
     length, batch_size = settings.data.context + 1, settings.training.batch_size
@@ -158,17 +158,17 @@ def feed(settings: Settings, rows: dict) -> Feed | None:
     return Feed(partial(corpus.draw, places=places, batch_size=batch_size), read, size)
 
 
-def describe(settings: Settings, rows: dict) -> dict:
+def describe(settings: Settings, rows: shards.Prepared) -> dict:
     """Return the description of the data in config.json: counts and hashes, which a resumed run compares.
 
     The hash of a folder of tokens is that of its manifest, which has those of its files.
     """
     return {
         "source": settings.data.text,
-        "tokens": {part: len(rows[part]) for part in ("train", "validation")},
-        "validation_characters": rows["validation_characters"],
-        "sha256": rows["sha256"],
-        "tokenizer_sha256": hashlib.sha256(rows["tokenizer"].to_json().encode()).hexdigest(),
+        "tokens": {part: len(getattr(rows, part)) for part in ("train", "validation")},
+        "validation_characters": rows.validation_characters,
+        "sha256": rows.sha256,
+        "tokenizer_sha256": hashlib.sha256(rows.tokenizer.to_json().encode()).hexdigest(),
     }
 
 
@@ -181,9 +181,9 @@ def sample(key: jax.Array, settings: Settings, train_rows: jax.Array) -> Batch:
     return Batch(rows.astype(jnp.int32), jnp.ones(rows.shape))
 
 
-def validation(settings: Settings, rows: dict) -> Batch:
+def validation(settings: Settings, rows: shards.Prepared) -> Batch:
     """Return the whole validation part, window after window, in batches: (batches, rows, context + 1)."""
-    tokens_N, context = rows["validation"], settings.data.context
+    tokens_N, context = rows.validation, settings.data.context
     _, _, count = perplexity.cuts(len(tokens_N), context)
     size = min(count, max(1, VALIDATION_TOKENS // context))
     batches = -(-count // size)

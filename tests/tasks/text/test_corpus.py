@@ -84,7 +84,7 @@ def test_a_run_of_a_folder_knows_it_again(books, tmp_path):
     run.mkdir()
     (run / "config.json").write_text(json.dumps(settings_file.to_dict(settings) | {"data": told}))
     (books / "another image").write_bytes(b"\xff")
-    assert (restore.load_rows(run)["train"] == rows["train"]).all()
+    assert (restore.load_rows(run).train == rows.train).all()
     (books / "1.txt").write_text(TEXT)
     with pytest.raises(UserError, match="books has changed since .*run was trained on it"):
         restore.load_rows(run)

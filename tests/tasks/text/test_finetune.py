@@ -71,7 +71,7 @@ def test_the_model_is_that_of_the_folder(file, folder, tmp_path):
     """A link such as runs/latest is kept by the name of the folder: it is another as soon as the run begins."""
     (tmp_path / "latest").symlink_to(folder)
     settings, rows = settings_of(file, "--init_from", tmp_path / "latest", *LOW_RANK)
-    assert settings.model == CFG and rows["tokenizer"].vocab_size == CFG.vocab_size
+    assert settings.model == CFG and rows.tokenizer.vocab_size == CFG.vocab_size
     assert settings.options.init_from == settings.data.tokenizer == str(folder)
     params = gpt2.load(folder)[1]
     assert jax.tree.all(equal(training.model_params(fit.initial_state(settings, params).params, settings), params))

@@ -45,9 +45,9 @@ def bound(run):
 def test_a_run_keeps_its_tokenizer_and_the_cost_of_its_text(run, bound):
     rows, tokenizer = restore.load_rows(run), pretrained.load(run / "tokenizer.json")
     assert restore.load_settings(run).model.vocab_size == tokenizer.vocab_size == len(set(TEXT))
-    assert tokenizer.decode(np.concatenate([rows["train"], rows["validation"]])) == TEXT
+    assert tokenizer.decode(np.concatenate([rows.train, rows.validation])) == TEXT
     evaluation = read_json(run / "evaluation.json")
-    tokens_N = rows["validation"].astype(np.int32)
+    tokens_N = rows.validation.astype(np.int32)
     count = len(tokens_N) - 1
     inputs_RT, targets_RT = (
         np.append(part, np.zeros(-count % 12, np.int32)).reshape(-1, 12) for part in (tokens_N[:-1], tokens_N[1:])
@@ -88,8 +88,8 @@ def test_byte_pairs_are_learned_from_the_training_part(file):
     settings = recipes.parse([*FLAGS, "--text", str(file), "--tokenizer", "byte_pairs", "--vocab_size", "270"])
     settings, rows = training.load(settings)
     assert settings.model.vocab_size == 270
-    assert rows["tokenizer"].decode(rows["validation"]) == TEXT[-rows["validation_characters"] :]
-    assert len(rows["validation"]) < rows["validation_characters"]
+    assert rows.tokenizer.decode(rows.validation) == TEXT[-rows.validation_characters :]
+    assert len(rows.validation) < rows.validation_characters
 
 
 def test_the_command_writes_what_was_asked_for(run, says, monkeypatch):
@@ -162,4 +162,4 @@ def test_special_tokens_of_a_text_are_read_if_they_are_allowed(tmp_path, fails):
     named = f"the training part of {text}: character {len(TEXT) + 1} begins the special token <|end|>: give --special_t"
     fails(named, errors.DATA, "train", *words)
     rows = training.read_rows(recipes.parse([*words, "--special_tokens"]))
-    assert list(rows["train"]).count(257) == 1
+    assert list(rows.train).count(257) == 1

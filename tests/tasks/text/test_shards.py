@@ -90,7 +90,7 @@ def folder(file, tmp_path_factory):
     """The tokens of the file, as one that is read at once has them."""
     rows = training.read_rows(recipes.parse([*FLAGS, "--text", str(file)]))
     path = tmp_path_factory.mktemp("tokens") / "tokens"
-    return write(path, rows["tokenizer"], rows["train"], rows["validation"], 1000, rows["validation_characters"])
+    return write(path, rows.tokenizer, rows.train, rows.validation, 1000, rows.validation_characters)
 
 
 def trained(path, text, *flags, step=30):
@@ -251,7 +251,7 @@ def test_its_own_tokenizer_may_be_named_and_a_changed_folder_is_refused(folder, 
     copy = shutil.copytree(folder, tmp_path / "copy")
     config["flags"]["data"]["text"] = config["data"]["source"] = str(copy)
     write_json(tmp_path / "config.json", config)
-    assert restore.load_rows(tmp_path)["sha256"] == config["data"]["sha256"]
+    assert restore.load_rows(tmp_path).sha256 == config["data"]["sha256"]
     manifest = read_json(copy / "manifest.json")
     manifest["train"][0]["sha256"] = "that of other tokens"
     write_json(copy / "manifest.json", manifest)
