@@ -109,11 +109,11 @@ def _run(args: list[str]) -> None:
 
 def _joined(args: list[str], values: dict[str, str | None]) -> AbstractContextManager[None]:
     """Return the context of a command, which joins other processes if flags or the environment say so."""
-    flagged = any(values[flag] for flag in ADDRESS)
+    flagged = [flag for flag in ADDRESS if values[flag]]
     if args[0] not in TOGETHER:
         if flagged:
             together = " and ".join(f"`apformer {name}`" for name in TOGETHER)
-            raise UserError(f"`apformer {args[0]}` takes no --coordinator: {together} run in several processes")
+            raise UserError(f"`apformer {args[0]}` takes no --{flagged[0]}: {together} run in several processes")
         return nullcontext()
     coordinator, count, index = (values[flag] or os.environ.get(variable) for flag, variable in ADDRESS.items())
     if coordinator is None:

@@ -51,10 +51,12 @@ def case(settings: Settings, contexts: Any, params: Any) -> Case:
     if fault and not hasattr(contexts, "whole_rows"):
         raise UserError(f"the contexts are not those of this model: {fault}; train with the recipe's own flags")
     fault = fault or network.unsupported(cfg, contexts)
+    if any(leaf.dtype != np.float32 for leaf in jax.tree.leaves(params)):
+        fault = fault or "its parameters are not float32"
     weights = {} if fault else network.complete(leaves.named(params), cfg, contexts)
     case = Case(contexts, data, cfg, weights, fault)
     if case.total == 0:
-        raise UserError("no progression of this run has a third term: there is nothing to certify")
+        raise UserError("the task of this run has no context: there is nothing to certify")
     return case
 
 

@@ -23,7 +23,7 @@ from apformer.runs.restore import bind_run, load_params, load_settings
 from apformer.settings import Settings
 
 PATIENCE = 1800  # seconds that an enumeration may take without --yes
-PARTIAL = "certificate.partial.json"
+PARTIAL = "certificate.{}.partial.json"  # of the judge
 KEEP_EVERY = 30  # seconds
 
 
@@ -87,7 +87,7 @@ def certify_run(
 ) -> dict:
     """Return the certificate of a run's best checkpoint, or of a saved step, and write certificate.json.
 
-    A stop keeps the tally so far in certificate.partial.json, and the next call continues from it.
+    A stop keeps the tally so far in certificate.numpy.partial.json, and the next call continues from it.
 
     Args:
         path: Run directory.
@@ -110,11 +110,12 @@ def certify_run(
     case = certificate.case(settings, tasks.ability(settings, "contexts", path, "certify"), params)
     case = case._replace(exact=theorem)
     if compare and case.fault:
-        raise UserError(f"--compare computes another model than this one: {case.fault}")
+        raise UserError(f"--compare needs numpy, which does not compute this model: {case.fault}")
+    file, older = path / "certificate.json", {}
     with suppress(UserError):
-        older = path / "certificate.json"
-        if older.exists() and not files.has(files.read_json(older), {"format": int}):
-            tell(f"{older} is of an older version, and no proof: all is asked again")
+        older = files.read_json(file)
+        if not files.has(older, {"format": int}):
+            tell(f"{file} is of an older version, and no proof: all is asked again")
     files.preflight(path, 0)  # before the work, which may take an hour
     identity = {"step": step, "member": member, "parameters_sha256": digest(params)} | surroundings(params)
     identity |= {"model": asdict(settings.model), "data": asdict(settings.data)}
@@ -134,7 +135,10 @@ def certify_run(
                 strings, gap = strings + count, max(gap, apart)
                 bar.update(count)
         result["witnesses"].append({"witness": certificate.XLA, "strings": strings, "largest_gap": gap})
-    files.write_json(path / "certificate.json", result)
+    if older.get("parameters_sha256") == identity["parameters_sha256"] and _strength(older) > _strength(result):
+        tell(f"{file} proves more of the same parameters, and stays")
+    else:
+        files.write_json(file, result)
     if not gap <= max(certificate.LARGEST_GAP, 1e-5 * result["largest"]):
         raise UserError(
             f"logits of JAX differ by {gap:.3g} from those of the proof, which is more than rounding"
@@ -142,6 +146,11 @@ def certify_run(
             NOT_CERTIFIED,
         )
     return result
+
+
+def _strength(result: dict) -> tuple[bool, bool]:
+    """Return whether a certificate proves exact arithmetic, and any float32 rounding."""
+    return result.get("theorem") is True, result.get("rounding") is True
 
 
 def _enumerate(
@@ -157,7 +166,7 @@ def _enumerate(
     Args:
         path: Run directory.
         case: The model and its contexts.
-        identity: Facts that the tally depends on, besides whether JAX or numpy computes it.
+        identity: Facts that the tally depends on.
         patience: Seconds that the rest may take.
         model: Model for JAX to screen; with None, numpy proves.
         hasty: Whether to end at the WORST-th error, or at the first margin of a proof that is below its bound.
@@ -165,9 +174,9 @@ def _enumerate(
     Raises:
         UserError: Exit code USAGE, if the rest takes longer.
     """
-    judge = "numpy" if model is None else "jax"
-    record = {"identity": identity | {"judge": judge, "exact": case.exact}, "tally": check.TALLY, "seconds": 0.0}
-    record |= check.load_partial(path / PARTIAL, record["identity"])
+    judge = "jax" if model else "theorem" if case.exact else "numpy"
+    record, partial = {"identity": identity, "tally": check.TALLY, "seconds": 0.0}, path / PARTIAL.format(judge)
+    record |= check.load_partial(partial, identity)
     tally, total, first = record["tally"], case.total, None
     begun = saved = time.monotonic()
 
@@ -175,7 +184,7 @@ def _enumerate(
         return record["seconds"] + time.monotonic() - begun
 
     def save() -> None:
-        files.write_json(path / PARTIAL, check.with_digest(record | {"tally": tally, "seconds": seconds()}))
+        files.write_json(partial, check.with_digest(record | {"tally": tally, "seconds": seconds()}))
 
     tallies = certificate.prove(case, tally) if model is None else certificate.screen(case, model, tally)
     bar = progress.bar(unit="context", unit_scale=True, desc=judge, total=total)
@@ -192,7 +201,7 @@ def _enumerate(
                     amount = f"{total:,} contexts, about {remaining / 60:,.0f} minutes here"
                     raise UserError(
                         f"to certify {path} is to ask {amount}: run {typed('certify', path, '--yes')}, which can be "
-                        "stopped and goes on where it was (sooner with --theorem)"
+                        "stopped and goes on where it was (faster with --theorem)"
                     )
                 if received:
                     amount = f"{done:,} of {total:,} contexts" if total else f"{done:,} contexts"
@@ -208,5 +217,5 @@ def _enumerate(
             if tally["slices"]:
                 save()
             raise
-    (path / PARTIAL).unlink(missing_ok=True)
+    partial.unlink(missing_ok=True)
     return tally, seconds()

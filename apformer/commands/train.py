@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from apformer import files, tasks
 from apformer.commands import certify, evaluate, report
 from apformer.errors import DATA, USAGE, UserError, tell, typed
-from apformer.flags import require
+from apformer.flags import require_whole
 from apformer.formats import gpt2
 from apformer.machine import devices, processes
 from apformer.report import progress, tables
@@ -148,7 +148,7 @@ def _with_steps(path: Path, settings: Settings, step: int, steps: int) -> Settin
     """Return the settings of a run at a step with another number of steps, and write it to config.json."""
     settings = with_part(settings, "training", steps=steps)
     run = settings.training
-    require("steps", step < steps < 2**31, run, f"more than {step}, where the run is")
+    require_whole("steps", run, step + 1)
     if step % run.log_every:
         lines = f"step {step} is no multiple of --log_every {run.log_every}, so no lines of metrics can follow it"
         fitting = [saved for saved in selection.steps(path / "checkpoints") if saved % run.log_every == 0]

@@ -13,7 +13,8 @@ from apformer.flags import prompts, require, require_whole
 from apformer.report import progress
 from apformer.runs import restore
 from apformer.settings import with_part
-from apformer.tasks.translation import corpus, scores, training
+from apformer.tasks.settings_file import check
+from apformer.tasks.translation import corpus, scores
 
 EXAMPLE = 'apformer translate RUN "seven hundred and five"'
 
@@ -46,7 +47,7 @@ class Translate:
 
 def translate(args: Translate) -> None:
     """Print the translation of each sentence. Raises UserError that names the flag, the file or the line."""
-    require("temperature", 0 <= args.temperature < 1e6, args, "0 or more")
+    require("temperature", 0 <= args.temperature < 1e6, args, "0 to less than 1000000")
     require_whole("seed", args, 0)
     prompt = (args.run_and_sentence, args.file, "sentence", EXAMPLE, corpus.lines_of)
     place, lines, name = prompts(*prompt, keep_blank=True)  # a blank line is translated, too
@@ -54,7 +55,7 @@ def translate(args: Translate) -> None:
     translate = tasks.ability(run.settings, "translate", run.path)
     options = {flag: getattr(args, flag) for flag in ("beams", "alpha") if getattr(args, flag) is not None}
     run = run._replace(settings=with_part(run.settings, "options", **options))
-    training.check(run.settings)
+    check(run.settings)
     letters = run.path / corpus.LETTERS
     if letters.exists() and (unseen := {*"".join(map(str.strip, lines))} - {*files.read_text(letters)}):
         tell(f"never seen in training: {''.join(sorted(unseen))!r:.60}")

@@ -47,14 +47,16 @@ def bind(architecture: ModuleType, params: Any, cfg: Any, mesh: Mesh | None = No
     Matrix products have the highest precision, also on GPU and TPU, so that predictions are those of a certified model.
     mesh: devices.mesh(), over which rows are split if their number is a multiple of the devices; None for one device.
     """
-    apply, extend, init_cache = _functions(architecture, cfg, mesh)
+    apply, extend, init_cache = _functions(architecture, cfg, mesh, jax.tree.leaves(params)[0].dtype)
     params = devices.place(params, mesh, 1)
     listed = jax.jit(architecture.unstack)(params)  # a tree for each layer: steps need not slice a stack
     return Model(Partial(apply, params), Partial(extend, listed), Partial(init_cache), params, cfg)
 
 
 @cache
-def _functions(architecture: ModuleType, cfg: Any, mesh: Mesh | None) -> tuple[Callable, Callable, Callable]:
+def _functions(
+    architecture: ModuleType, cfg: Any, mesh: Mesh | None, dtype: Any
+) -> tuple[Callable, Callable, Callable]:
     """Return the functions of a model, equal for equal arguments: jit finds its compiled programs by them."""
 
     def apply(params: Any, tokens_BT: Array) -> Array:
@@ -66,4 +68,4 @@ def _functions(architecture: ModuleType, cfg: Any, mesh: Mesh | None) -> tuple[C
             tokens_BT, cache, lengths_B = devices.spread((tokens_BT, cache, lengths_B), mesh)
             return architecture.extend(params, tokens_BT, cache, cfg, lengths_B=lengths_B)
 
-    return apply, extend, partial(architecture.init_cache, cfg)
+    return apply, extend, partial(architecture.init_cache, cfg, dtype=dtype)

@@ -245,9 +245,12 @@ def main(folder: Path, contexts: ModuleType, exact: bool = False) -> int:
             if time.monotonic() - saved > SAVE_EVERY:
                 saved = time.monotonic()
                 with suppress(OSError):  # the folder may be read-only
-                    path.write_text(json.dumps(with_digest({"identity": identity, "tally": tally})))
+                    (new := path.with_suffix(".tmp")).write_text(
+                        json.dumps(with_digest({"identity": identity, "tally": tally}))
+                    )
+                    new.replace(path)
         with suppress(OSError):
-            path.unlink(missing_ok=True)
+            path.unlink()
         print(f"\r{' ' * 50}\r", end="", file=sys.stderr)
         code = print_verdict(tally, contexts.claim(case.data, case.cfg), total, case.bounded)
         print(f"sha256 of the weights: {certificate['parameters_sha256']}")

@@ -173,7 +173,7 @@ def train_byte_pairs(text: str, vocab_size: int) -> BytePairs:
     if vocab_size < len(BYTES):
         raise UserError(f"--vocab_size {vocab_size} is under 256, the number of bytes: give 256 or more")
     _refuse_no_text(text)
-    return train_byte_pairs_on([text], vocab_size)
+    return train_byte_pairs_on([text], min(vocab_size, len(BYTES) + len(text.encode())))  # each merge shortens it
 
 
 def train_byte_pairs_on(texts: Iterable[str], vocab_size: int) -> BytePairs:

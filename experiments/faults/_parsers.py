@@ -89,7 +89,7 @@ def _of_runs(folder):
         Parser("missed.jsonl", 0.1, metrics.MISSED, [missed_line], L, readers.read_missed),
         Parser("facts.json", 5, facts, [sound], J, lambda path: readers.verify(path.parents[1])),
         Parser("facts.json sealed anew", 5, facts, [sound], J, readers.reseal),
-        Parser("certificate.partial.json", 5, certify.PARTIAL, [_as(partial)], J, load_partial),
+        Parser("certificate.numpy.partial.json", 5, certify.PARTIAL.format("numpy"), [_as(partial)], J, load_partial),
         Parser("certificate.json in a page", 3, "certificate.json", [_as(proof)], J, readers.of_page),
         Parser("certificate.json to export", 0.02, "certificate.json", [_as(proof)], J, export, run),
         Parser("evaluation.json in a page", 0.1, "evaluation.json", [evaluation], J, read_evaluation),

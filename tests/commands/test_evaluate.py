@@ -65,10 +65,13 @@ def test_the_certificate_of_a_run(run, capsys):
     assert result["certified"] and result["errors"] == 0 and result["seconds"] >= 0
     assert result["contexts"] == TOTAL and result["theorem"] and result["rounding"]
     assert result["dtype"] == "float32" and result["backend"] == jax.default_backend() and result["step"] == 1
-    assert len(result["parameters_sha256"]) == 64 and not (run / certify_.PARTIAL).exists()
+    assert len(result["parameters_sha256"]) == 64 and not [*run.glob("*.partial.json")]
     code, printed = call(capsys, run)
     assert code == 0 and printed.out.startswith("PROVEN in exact arithmetic: greedy decoding rightly continues every")
     assert "\nPROVEN for any float32 rounding: the least margin is " in printed.out
+    proven = read_json(run / "certificate.json")
+    assert "proves more of the same parameters, and stays" in call(capsys, run, "--screen")[1].err
+    assert read_json(run / "certificate.json") == proven
 
 
 def test_a_certificate_of_an_older_version_is_named_and_asked_again(run, capsys):
@@ -94,6 +97,9 @@ def test_a_model_that_is_not_certified_has_an_exit_code_of_its_own(tmp_path, cap
     assert cli.main(["certify", str(path)]) == 8
 
 
+NUMPY = certify_.PARTIAL.format("numpy")
+
+
 class Gone(io.StringIO):
     """Standard output that nobody reads any more."""
 
@@ -115,7 +121,8 @@ def test_a_stopped_enumeration_goes_on_where_it_was(run, capsys, monkeypatch, sl
     monkeypatch.setattr(certificate, judge, interrupted)
     code, printed = call(capsys, run, flag)
     assert code == 130 and not (run / "certificate.json").exists()
-    kept = read_json(run / certify_.PARTIAL)
+    (partial,) = run.glob("*.partial.json")
+    kept = read_json(partial)
     assert kept["tally"] == json.loads(json.dumps(visited[-1]))
 
     def watched(*args):
@@ -145,11 +152,11 @@ def test_a_stop_signal_keeps_what_was_asked(run, capsys, monkeypatch, slices, nu
     code, printed = call(capsys, run)
     assert code == 128 + number and not (run / "certificate.json").exists()
     assert "contexts: the same command goes on" in printed.err.splitlines()[-1]
-    assert read_json(run / certify_.PARTIAL)["tally"] is not None
+    assert read_json(run / NUMPY)["tally"] is not None
 
 
 def test_a_damaged_file_of_a_stopped_proof_is_not_gone_on_from(run, capsys):
-    (run / certify_.PARTIAL).write_text("{")
+    (run / NUMPY).write_text("{")
     _, printed = call(capsys, run, "--json")
     result = json.loads(printed.out)
     assert not result["errors"] and result["contexts"] == TOTAL
@@ -164,7 +171,7 @@ def test_other_differences_are_another_enumeration(run, capsys, monkeypatch, sli
 
     with monkeypatch.context() as patch:
         patch.setattr(certificate, "prove", stopped)
-        assert call(capsys, run)[0] == 130 and (run / certify_.PARTIAL).exists()
+        assert call(capsys, run)[0] == 130 and (run / NUMPY).exists()
     settings = restore.load_settings(run)
     wider = dataclasses.replace(settings, data=dataclasses.replace(DATA, min_difference=-40))
     result = certify_.certify_run(run, wider)

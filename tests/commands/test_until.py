@@ -91,7 +91,7 @@ def test_the_last_step_is_asked_whatever_its_loss(exact, tmp_path, monkeypatch):
         lambda path, settings, step=None, **_: certify_run(path, settings, step=step) if step == 6 else NOT_YET,
     )
     scores = iter((0.1, 0.2, 0.3))  # of steps 2, 4 and 6: the last is the worst
-    monkeypatch.setattr(fit, "score", lambda measured: next(scores))
+    monkeypatch.setattr(selection, "score", lambda measured: next(scores))
     path, folder = run(tmp_path / "run")
     assert selection.steps(folder) == [2, 4, 6] and selection.best(selection.read_all(folder)) == 6
     assert read_json(path / "certificate.json")["step"] == 6

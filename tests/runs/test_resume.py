@@ -231,7 +231,7 @@ def test_a_run_stopped_before_its_first_checkpoint_begins_anew(copied, only_trai
 
 def test_a_run_is_trained_further(copied, only_train, tmp_path):
     path, _, copy = copied
-    for steps, said in ((28, "--steps 28 is out of range: give more than 28"), (2**31, "out of range")):
+    for steps, said in ((28, "--steps 28 is out of range: give 29 to"), (2**31, "out of range")):
         with pytest.raises(UserError, match=said):
             go_on(copy, steps=steps)
     go_on(copy, steps=32)

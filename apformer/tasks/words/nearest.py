@@ -2,6 +2,7 @@
 
 import difflib
 import re
+from collections import Counter
 from pathlib import Path
 
 import jax
@@ -75,7 +76,10 @@ def nearest(
     """
     near = {}
     for term in queries:
-        terms, signs = term.split()[::2], [1, *(-1 if sign == "-" else 1 for sign in term.split()[1::2])]
+        weights = Counter()
+        for sign, word in zip(["+", *term.split()[1::2]], term.split()[::2], strict=True):
+            weights[word] += -1 if sign == "-" else 1
+        terms, signs = [*weights], [*weights.values()]
         k = min(count, len(vocabulary) - len({*terms}))
         nearest_K, cosine_K = word2vec.nearest(params, [vocabulary.index(word) for word in terms], signs, k)
         if not jnp.isfinite(cosine_K).all():
