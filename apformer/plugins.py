@@ -55,7 +55,7 @@ def load(group: str, name: str, builtin: tuple[str, ...], package: str, required
         else:
             (entry,) = _entries(group).select(name=name)
             module = entry.load()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise fault(group, name, f"which cannot be imported ({type(error).__name__}: {error})") from error
     if lacking := [each for each in required if not _has(module, each)]:
         articles = ("the frozen dataclass " * each.istitle() + each for each in lacking)

@@ -85,7 +85,7 @@ def export(args: Export) -> None:
 def write_gpt2(folder: Path, params: dict, cfg: Any, tokenizer: Any = None) -> None:
     """Write a new GPT-2 folder, with the tokenizer if there is one. Raises UserError as `gpt2.save` does.
 
-    transformers reads byte pairs. It has no format for characters: only `apformer generate` reads these.
+    transformers reads byte pairs. It has no format for characters: only apformer reads these.
     """
     if tokenizer is None:
         gpt2.save(folder, params, cfg)
@@ -94,6 +94,8 @@ def write_gpt2(folder: Path, params: dict, cfg: Any, tokenizer: Any = None) -> N
     end = end if end in special else special[0] if len(special) == 1 else None
     gpt2.save(folder, params, cfg, end_of_text=end)
     pretrained.save(tokenizer, folder / "tokenizer.json")
+    if tokenizer.by_characters:
+        return
     ends = {} if end is None else dict.fromkeys(("bos_token", "eos_token"), tokenizer.decode([end]))
     files.write_json(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"} | ends)
 

@@ -34,6 +34,7 @@ from apformer.runs.fit import abstract_state, begin, fit, initial_state
 from apformer.runs.metrics import read_metrics
 from apformer.runs.restore import load_rows, load_settings
 from apformer.settings import Settings, with_part
+from apformer.tasks import defaults
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -121,6 +122,7 @@ def programs(flags: Flags) -> list[Program]:
         settings = [_settings(fixed, combination) for combination in combinations]
         # The numbers are data to our rules; a package's rule reads them as constants, and needs a program for each.
         own = settings[0].optimizer.rule in optimizer.RULES
+        own &= settings[0].task in tasks.OWN or tasks.of(settings[0]).make_optimizer is defaults.make_optimizer
         size = len(settings) if own else 1
         for start in range(0, len(settings), size):
             words = ",".join(f"{flag}={value}" for flag, value in (shared if own else combinations[start]).items())

@@ -15,6 +15,7 @@ def functions(module: ModuleType) -> dict[str, Callable]:
     """Return {"init_cache", "extend"}, with the arguments of those in `apformer.model`, computed by `module.apply`."""
 
     def init_cache(cfg: Any, batch_size: int, length: int, dtype: Any = jnp.float32) -> dict[str, Array]:
+        length = min(length, module.max_tokens(cfg) or length)
         return {"tokens": jnp.zeros((batch_size, length), jnp.int32), "length": jnp.zeros(batch_size, jnp.int32)}
 
     def extend(

@@ -14,7 +14,7 @@ from apformer import files, model, tasks
 from apformer.decoding import stream
 from apformer.decoding.bind import Model, bind
 from apformer.decoding.generate import Sampling, sampling_of
-from apformer.errors import UserError
+from apformer.errors import UserError, tell
 from apformer.formats import gpt2, peft
 from apformer.machine import devices, process
 from apformer.runs import directory, restore
@@ -45,7 +45,7 @@ class LanguageModel(NamedTuple):
         model: Functions of the model with its parameters: `model.apply(tokens_BT)` gives logits_BTV.
         max_tokens: Most tokens that it reads; None for no bound.
         tokenizer: Tokenizer of its texts.
-        ends: Tokens that end a text: special tokens, and `eos_token_id` of a config.json.
+        ends: Tokens that end a text: special tokens, and `eos_token_id` of a generation_config.json or config.json.
     """
 
     model: Model
@@ -75,7 +75,8 @@ class LanguageModel(NamedTuple):
         """Yield, each time tokens are drawn, the next piece of text after each prompt, or "" for none.
 
         One program is compiled for each power of two of rows (1, 4, 8 ...), and of tokens beyond 512; lengths of
-        prompts, temperatures and so on share it. What a row draws does not depend on the others.
+        prompts, temperatures and so on share it. What a row draws does not depend on other prompts; equal ones draw
+        differently.
 
         Args:
             prompts: Texts to continue, each of at least one token.
@@ -97,6 +98,7 @@ class LanguageModel(NamedTuple):
         """
         prompts = [prompts] if isinstance(prompts, str) else prompts
         rows = [self._encode("prompt", prompt, special_tokens) for prompt in prompts]
+        stops = [stops] if isinstance(stops, str) else stops
         for stop in stops:
             self._encode("stop", stop, True)
         if not rows:
@@ -110,6 +112,8 @@ class LanguageModel(NamedTuple):
                 f"{longest} tokens of a prompt and {tokens} more do not fit the {most} positions of the model"
                 ": give fewer, or restart=True to go on with the last half of the text"
             )
+        if most is not None and longest > most:
+            tell(f"a prompt has {longest} tokens: the model reads the last {most}")
         try:
             sampling = sampling_of(len(rows), Sampling(temperature, top_k, top_p, min_p, repetition_penalty))
         except ValueError as error:
@@ -156,6 +160,8 @@ def load(folder: str | None = None, member: int | None = None, adapter: str | No
         params = peft.load(adapter, architecture, params, cfg)
     tokenizer = text.for_model(pretrained.load(path), cfg.vocab_size, str(path))
     bound = bind(architecture, params, cfg, devices.mesh())
-    eos = files.read_json(path / "config.json").get("eos_token_id")
+    named = (path / name for name in ("generation_config.json", "config.json"))
+    ids = (files.read_json(file).get("eos_token_id") for file in named if file.exists())
+    eos = next((each for each in ids if each is not None), None)
     ends = {token for token in (eos if isinstance(eos, list) else [eos]) if type(token) is int}
     return LanguageModel(bound, architecture.max_tokens(cfg), tokenizer, tokenizer.special_tokens | ends)

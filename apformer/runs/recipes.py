@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Annotated, Any, Literal
 
-from apformer import flags, tasks
+from apformer import flags, plugins, tasks
 from apformer.errors import UserError
 from apformer.report import trackers
 from apformer.runs import directory
@@ -69,9 +69,12 @@ def _start(args: list[str], program: str) -> Settings:
     if values.get("init_from"):
         values["init_from"] = directory.named(values["init_from"])  # runs/latest will lead to the run that begins
     try:
-        return tasks.load(recipes[name]).RECIPES[name](**values)
+        settings = tasks.load(recipes[name]).RECIPES[name](**values)
     except ValueError as error:
         raise UserError(f"--{error}") from None
+    if settings.task != recipes[name]:
+        raise plugins.fault(tasks.GROUP, recipes[name], f"whose recipe {name} is of the task {settings.task}")
+    return settings
 
 
 def _arguments(recipe: str) -> Mapping[str, inspect.Parameter]:
@@ -84,6 +87,10 @@ def _read(start: Settings, args: list[str], program: str) -> Settings:
     parts = {name: getattr(start, name) for name in PARTS}
     if "position_options" in vars(start.model):
         parts["model"] = _with_position(start.model, args)
+    classes = [*parts.values(), *filter(None, [vars(parts["model"]).get("position_options")])]
+    names = [field.name for part in classes for field in dataclasses.fields(part)]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise plugins.Fault(f"--{min(twice)} is a field of two parts of the settings: rename that of your package")
     fields: list[tuple[str, Any, Any]] = [(name, type(part), part) for name, part in parts.items()]
     architectures = tasks.load(start.task).ARCHITECTURES
     if len(architectures) > 1:
@@ -91,15 +98,18 @@ def _read(start: Settings, args: list[str], program: str) -> Settings:
 
         explained = arg(help="Kind of model: model, the decoder-only transformer, or recurrent. The recipe decides it.")
         fields.append(("architecture", Annotated[Literal[architectures], explained], start.architecture))
+    recipe = start.training.recipe
+    program += f" --recipe {recipe}" * (recipe != Training.recipe)
     try:
         kind = dataclasses.make_dataclass("Settings", fields, frozen=True)
-        parsed = flags.parse(kind, args, program, _description(start.training.recipe))
+        parsed = flags.parse(kind, args, program, _description(recipe))
     except UserError as error:
         raise UserError(_what_fits(str(error), start)) from None
     if len(architectures) > 1 and parsed.architecture != start.architecture:
-        wrong = f"--architecture {parsed.architecture} does not fit --recipe {start.training.recipe}"
-        fitting = next(name for name, _, other in _variants(start.task) if other.architecture == parsed.architecture)
-        raise UserError(f"{wrong}, which trains a {start.architecture}: give --recipe {fitting}")
+        wrong = f"--architecture {parsed.architecture} does not fit --recipe {recipe}"
+        others = (name for name, _, other in _variants(start.task) if other.architecture == parsed.architecture)
+        remedy = f"give --recipe {fitting}" if (fitting := next(others, None)) else "drop the flag"
+        raise UserError(f"{wrong}, which trains a {start.architecture}: {remedy}")
     return Settings(start.task, start.architecture, **{name: getattr(parsed, name) for name in PARTS})
 
 
@@ -134,11 +144,11 @@ def _variants(task: str) -> Iterator[tuple[str, str, Settings]]:
     """Yield (recipe, other flags, its settings): recipes of the task first, the default recipe first among equals."""
     items = tasks.recipes().items()
     for recipe, other in sorted(items, key=lambda item: (item[1] != task, item[0] != Training.recipe)):
-        make = tasks.load(other).RECIPES[recipe]
-        yield recipe, "", make()
+        make, values = tasks.load(other).RECIPES[recipe], {"": {}}
         if "architecture" in _arguments(recipe):
-            for name in tasks.load(other).ARCHITECTURES:
-                yield recipe, f" --architecture {name}", make(architecture=name)
+            values |= {f" --architecture {name}": {"architecture": name} for name in tasks.load(other).ARCHITECTURES}
+        with suppress(Exception):  # a faulty recipe of a package, which says so if it is named
+            yield from [(recipe, words, make(**value)) for words, value in values.items()]
 
 
 def _what_fits(sentence: str, settings: Settings) -> str:

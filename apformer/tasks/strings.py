@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from apformer import tasks
+from apformer import plugins, tasks
 from apformer.analysis import ablate
 from apformer.decoding.bind import Model
 from apformer.errors import DATA, UserError
@@ -165,7 +165,9 @@ def _draw(settings: Settings, seed: int, count: int) -> Batch:
     """Draw strings as `sample` of the task does, `count` of them."""
     sample, run = tasks.of(settings).sample, replace(settings.training, batch_size=count)
     batch = jax.jit(lambda key: sample(key, replace(settings, training=run), None))(jax.random.key(seed))
-    return checked(batch, settings)
+    if len(checked(batch, settings).tokens_BT) != count:
+        raise plugins.fault(tasks.GROUP, settings.task, "whose `sample` does not return training.batch_size rows")
+    return batch
 
 
 @jax.jit

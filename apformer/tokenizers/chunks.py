@@ -67,7 +67,7 @@ def refuse_special(text: str, names: Iterable[str], allowed: str | Collection[st
     if refused:
         name = min(refused, key=text.index)
         fault = f"character {text.index(name) + 1} begins the special token {name}"
-        remedy = 'give --special_tokens, in Python allowed_special="all", to read it as one'
+        remedy = 'give --special_tokens, in Python special_tokens=True or allowed_special="all", to read it as one'
         raise UserError(f"{fault}: {remedy}, or remove it from the text", DATA)
 
 

@@ -12,13 +12,14 @@ A tokenizer is accepted only if decoding returns every text. A byte-level one do
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from apformer import files
-from apformer.errors import DATA, UserError
+from apformer.errors import DATA, UserError, tell
 from apformer.tokenizers import byte_pairs, tiktoken
 from apformer.tokenizers.chunks import GPT2_PATTERN, library
 from apformer.tokenizers.text import BytePairs, Characters, byte_level, byte_of_letter
@@ -63,7 +64,7 @@ def load(path: str | Path) -> Characters | BytePairs:
         content = files.parse_json(text)
     except ValueError as error:
         remedy = f"give a whole tokenizer.json; `apformer tokenize --train {path} --out FILE` learns one from a text"
-        raise UserError(f"{path} is no tokenizer, since no valid JSON ({error}): {remedy}", DATA) from None
+        raise UserError(f"{path} is no tokenizer, since it is no valid JSON ({error}): {remedy}", DATA) from None
     if isinstance(content, dict) and content.keys() == {"characters"}:
         return _characters(content["characters"], path)
     return _of_content(_with_added(content, path.parent), path)
@@ -90,6 +91,8 @@ def _of_content(content: Any, path: Path) -> BytePairs:
         rows = [tokenizer.encode(text, add_special_tokens=False).ids for text in _PROBES]
         if [*map(pairs.decode, rows)] != _PROBES:
             raise ValueError("some of Unicode's characters are lost")
+    if added := tokenizer.encode("").tokens:
+        tell(f"{path} puts {' '.join(added)} around each text (post_processor): this is left out here")
     return pairs
 
 
@@ -101,21 +104,22 @@ def _with_added(content: Any, folder: Path) -> Any:
     """
     others = ("added_tokens.json", "tokenizer_config.json", "special_tokens_map.json")
     paths = [folder / name for name in others]
-    if not any(map(os.path.exists, paths)) or not isinstance(content, dict):
+    id_of = content["model"].get("vocab") if files.has(content, {"model": dict}) else None
+    if not any(map(os.path.exists, paths)) or not isinstance(id_of, dict):  # the library refuses another content
         return content
-    with _refusing(f"what {', '.join(others)} of {folder} add cannot be read", _AGAIN):
+    with _refusing(f"tokens that {', '.join(others)} of {folder} add cannot be read", _AGAIN):
         texts = (files.read_text(file, _AGAIN, DATA) if file.exists() else "{}" for file in paths)
         ids, config, special_map = map(files.parse_json, texts)
         if config.get("add_prefix_space"):
             raise ValueError("a space is put before each text, which does not come back: set add_prefix_space to false")
         sources = special_map, config
-        names = {key: name for source in sources for key, name in source.items() if key.endswith("_token")}
-        additional = [name for source in sources for name in source.get("additional_special_tokens") or ()]
-        special = [name["content"] if isinstance(name, dict) else name for name in [*names.values(), *additional]]
+        names = [name for source in sources for key, name in source.items() if key.endswith("_token")]
+        lists = ("additional_special_tokens", "extra_special_tokens")
+        names += [name for source in sources for key in lists for name in source.get(key) or ()]
+        special = [name["content"] if isinstance(name, dict) else name for name in names]
         special = [name for name in dict.fromkeys(special) if isinstance(name, str)]
         entries = {number: {"content": name} for name, number in ids.items()}
         entries |= {int(number): entry for number, entry in config.get("added_tokens_decoder", {}).items()}
-        id_of = content["model"]["vocab"]
         added = {token["content"]: token for token in content.get("added_tokens") or ()}
         for number, entry in sorted(entries.items()):
             name = entry["content"]
@@ -195,7 +199,12 @@ def _read_gpt2(folder: Path) -> Any:
     _largest({*tokenizer.get_vocab().values()}, vocabulary)  # `to_str` visits all ids below the largest
     if tokenizer.token_to_id("<|endoftext|>") is not None:
         tokenizer.add_special_tokens(["<|endoftext|>"])
-    return json.loads(tokenizer.to_str())
+    content = json.loads(tokenizer.to_str())
+    made = {"".join(pair) for pair in content["model"]["merges"]}
+    lost = [name for name in content["model"]["vocab"] if name not in made and re.match("\u0120.", name)]  # a space
+    if lost:
+        raise UserError(f"{merges} has no merge that makes {lost[0]} of {vocabulary.name}: restore the files", DATA)
+    return content
 
 
 @contextmanager

@@ -38,6 +38,8 @@ def check(settings: Settings) -> int:
     if rank and options.lora_on == "attention" and settings.architecture != "model":
         fault = f"--lora_on attention adapts queries, keys and values, and --architecture {settings.architecture}"
         raise UserError(f"{fault} has none: drop the flag")
+    if not rank and (options.lora_on, options.lora_alpha) != (corpus.Options.lora_on, corpus.Options.lora_alpha):
+        raise UserError("--lora_on and --lora_alpha go with --lora_rank: give it, or drop them")
     if source is not None and learned:
         fault = f"--tokenizer {data.tokenizer} contradicts --init_from {source}, which has a tokenizer of its own"
         raise UserError(f"{fault}: drop the flag")
@@ -102,8 +104,8 @@ def _prepared_rows(cfg: corpus.Config) -> shards.Prepared:
         named = None if cfg.tokenizer in LEARNED else pretrained.load(cfg.tokenizer)
         # `prepare.py` adds a token that ends a text to a tokenizer without one.
         if named is None or prepared.tokenizer.to_json() not in (named.to_json(), named.with_end()[0].to_json()):
-            fault = f"--tokenizer {cfg.tokenizer} is not the one that {cfg.text} was prepared with"
-            raise UserError(f"{fault}: drop the flag, or prepare the text with it in another folder", DATA)
+            fault = f"the tokenizer of {cfg.tokenizer} is not the one that {cfg.text} was prepared with"
+            raise UserError(f"{fault}: prepare the text with it in another folder, or name the other", DATA)
     return _rows(cfg, prepared)
 
 

@@ -160,8 +160,9 @@ def example(cfg: Config, run: str) -> str:
     """Return a sentence to try: a number word, or the first that the evaluation of the run translated."""
     if cfg.source is None:
         return number_words.speaker(cfg.from_language)(min(cfg.largest, 705))
-    with suppress(OSError, ValueError, IndexError):
-        return Path(*shlex.split(run), "translations.tsv").read_text("utf-8").split("\n")[1].split("\t")[0]
+    with suppress(OSError, ValueError, StopIteration):
+        lines = Path(*shlex.split(run), "translations.tsv").read_text("utf-8").split("\n")[1:]
+        return next(source for line in lines if (source := line.split("\t")[0].strip()))
     return "A dog runs."
 
 

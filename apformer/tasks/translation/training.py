@@ -131,11 +131,11 @@ def encode_side(
     tokens = [tokenizer.encode(sentence if sentence.strip() else "") for sentence in sentences]
     long = [number for number, tokens_T in enumerate(tokens) if len(tokens_T) >= cfg.longest]
     if long and cfg.too_long == "refuse":
-        fault = f"{name}: {sentences[long[0]]!r:.50} has {len(tokens[long[0]]) + 1:,} tokens with its end"
+        fault = f"{name}: {sentences[long[0]][:40]!r} has {len(tokens[long[0]]) + 1:,} tokens with its end"
         raise UserError(f"{fault}, more than {cfg.longest}: {remedy}", DATA)
     if long:
         many = f"{len(long):,} of {len(tokens):,} sentences are cut to {cfg.longest} tokens"
-        tell(f"{name}: {many}; the first is {sentences[long[0]]!r:.50}")
+        tell(f"{name}: {many}; the first is {sentences[long[0]][:40]!r}")
     return [np.append(tokens_T[: cfg.longest - 1], end) for tokens_T in tokens]
 
 
