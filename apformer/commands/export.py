@@ -17,6 +17,7 @@ Versions of JAX of the next six months at least can read such a file (https://do
 
 import re
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -32,6 +33,7 @@ from apformer.formats.weights import write_safetensors
 from apformer.proof import check
 from apformer.runs import directory, restore
 from apformer.settings import Settings
+from apformer.tasks.text import folders
 from apformer.tokenizers import pretrained
 
 DEFAULTS = {"safetensors": "model.safetensors", "stablehlo": "model.stablehlo"}  # a folder has the format's name
@@ -74,7 +76,8 @@ def export(args: Export) -> None:
         params, step, _ = restore.load_params(path, settings, args.member)
         if args.to == "gpt2":
             tokenizer = path / "tokenizer.json"
-            write_gpt2(out, params, settings.model, pretrained.load(tokenizer) if tokenizer.exists() else None)
+            loaded = pretrained.load(tokenizer) if tokenizer.exists() else None
+            write_gpt2(out, params, settings.model, loaded, folders.ends(path))
         else:
             write = write_safetensors if args.to == "safetensors" else write_stablehlo
             write(out, settings.architecture, params, settings.model)
@@ -82,22 +85,24 @@ def export(args: Export) -> None:
     print(f"{out}: the model of {path} at step {step:,}, {size:,} bytes")
 
 
-def write_gpt2(folder: Path, params: dict, cfg: Any, tokenizer: Any = None) -> None:
+def write_gpt2(folder: Path, params: dict, cfg: Any, tokenizer: Any = None, ends: Sequence[int] = ()) -> None:
     """Write a new GPT-2 folder, with the tokenizer if there is one. Raises UserError as `gpt2.save` does.
+
+    ends: tokens that end a text; the default is <|endoftext|>, or the only special token.
 
     transformers reads byte pairs. It has no format for characters: only apformer reads these.
     """
     if tokenizer is None:
         gpt2.save(folder, params, cfg)
         return
-    special, (_, end) = [*tokenizer.special_tokens], tokenizer.with_end()
-    end = end if end in special else special[0] if len(special) == 1 else None
+    special, (_, default) = tokenizer.special_tokens, tokenizer.with_end()
+    end = next(iter([*ends, *special & {default}, *(special if len(special) == 1 else ())]), None)
     gpt2.save(folder, params, cfg, end_of_text=end)
     pretrained.save(tokenizer, folder / "tokenizer.json")
     if tokenizer.by_characters:
         return
-    ends = {} if end is None else dict.fromkeys(("bos_token", "eos_token"), tokenizer.decode([end]))
-    files.write_json(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"} | ends)
+    names = dict.fromkeys(("bos_token", "eos_token"), tokenizer.decode([end])) if end in special else {}
+    files.write_json(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"} | names)
 
 
 def write_lora(folder: Path, run: Path, settings: Settings, member: int | None = None) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, Unpack
 
-from apformer import files, model, tasks
+from apformer import model, tasks
 from apformer.decoding import stream
 from apformer.decoding.bind import Model, bind
 from apformer.decoding.generate import Sampling, sampling_of
@@ -160,8 +160,5 @@ def load(folder: str | None = None, member: int | None = None, adapter: str | No
         params = peft.load(adapter, architecture, params, cfg)
     tokenizer = text.for_model(pretrained.load(path), cfg.vocab_size, str(path))
     bound = bind(architecture, params, cfg, devices.mesh())
-    named = (path / name for name in ("generation_config.json", "config.json"))
-    ids = (files.read_json(file).get("eos_token_id") for file in named if file.exists())
-    eos = next((each for each in ids if each is not None), None)
-    ends = {token for token in (eos if isinstance(eos, list) else [eos]) if type(token) is int}
-    return LanguageModel(bound, architecture.max_tokens(cfg), tokenizer, tokenizer.special_tokens | ends)
+    ends = tokenizer.special_tokens.union(folders.ends(path))
+    return LanguageModel(bound, architecture.max_tokens(cfg), tokenizer, ends)

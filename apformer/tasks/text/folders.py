@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from apformer import files
 from apformer.errors import UserError
 from apformer.formats import gpt2
 from apformer.tasks import source_run
@@ -34,6 +35,14 @@ def holds_gpt2(folder: str | Path) -> bool:
     """Return whether a path is a GPT-2 folder, and no run, not even a damaged one. Raises nothing."""
     is_run = any(os.path.exists(os.path.join(folder, name)) for name in ("checkpoints", "metrics.jsonl", ".lock"))
     return not is_run and os.path.isfile(os.path.join(folder, "config.json")) and is_gpt2(folder)
+
+
+def ends(folder: str | Path) -> list[int]:
+    """Return the ids of tokens that end a text, by generation_config.json or config.json of a folder."""
+    paths = (Path(folder) / name for name in ("generation_config.json", "config.json"))
+    values = (files.read_json(path).get("eos_token_id") for path in paths if path.exists())
+    found = next((value for value in values if value is not None), None)
+    return [token for token in (found if isinstance(found, list) else [found]) if type(token) is int]
 
 
 def read_config(folder: str | Path) -> tuple[str, Any]:

@@ -12,7 +12,7 @@ Windows are read, not mapped: pages of a mapped file count as memory of the proc
 import hashlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,6 +74,7 @@ class Prepared(NamedTuple):
     validation_characters: int
     tokenizer: Characters | BytePairs
     sha256: str  # of the text; of a folder, that of its manifest, which has those of all files
+    ends: Sequence[int] = ()  # tokens that end a text, of the model to begin with
 
 
 def are_in(folder: str) -> bool:

@@ -1,6 +1,7 @@
 """Training on a text: the tokens, the validation rows, and the loss."""
 
 import hashlib
+import json
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from apformer.flags import require
 from apformer.settings import Settings, architecture_of, training_apply, with_part
 from apformer.tasks import Feed, Loss, LossAndMetrics, defaults
 from apformer.tasks.batch import Batch
-from apformer.tasks.text import corpus, lora, perplexity, shards
+from apformer.tasks.text import corpus, folders, lora, perplexity, shards
 from apformer.tokenizers import pretrained
 from apformer.tokenizers import text as text_tokenizer
 
@@ -131,13 +132,14 @@ def load(settings: Settings) -> tuple[Settings, shards.Prepared]:
     """Return the settings, with the vocabulary size of the tokenizer, and the rows. Raises UserError."""
     rows = read_rows(settings)
     if settings.options.init_from is not None:
-        return settings, rows
+        return settings, rows._replace(ends=folders.ends(settings.options.init_from))
     return with_part(settings, "model", vocab_size=rows.tokenizer.vocab_size), rows
 
 
 def files(rows: shards.Prepared) -> dict[str, str]:
-    """Return the file of the tokenizer."""
-    return {"tokenizer.json": rows.tokenizer.to_json()}
+    """Return the file of the tokenizer, and that of the tokens that end a text."""
+    named = {"generation_config.json": json.dumps({"eos_token_id": rows.ends})} if rows.ends else {}
+    return {"tokenizer.json": rows.tokenizer.to_json()} | named
 
 
 def train_rows(rows: shards.Prepared) -> jax.Array | None:
