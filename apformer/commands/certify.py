@@ -158,8 +158,8 @@ def _enumerate(
     case: check.Case,
     identity: dict,
     patience: float,
-    model: Model | None = None,
-    hasty: bool = False,
+    model: Model | None,
+    hasty: bool,
 ) -> tuple[dict, float]:
     """Return the tally of all contexts, and the seconds it took. It is saved every half minute, and at a stop.
 

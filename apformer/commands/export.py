@@ -105,7 +105,7 @@ def write_gpt2(folder: Path, params: dict, cfg: Any, tokenizer: Any = None, ends
     files.write_json(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"} | names)
 
 
-def write_lora(folder: Path, run: Path, settings: Settings, member: int | None = None) -> int:
+def write_lora(folder: Path, run: Path, settings: Settings, member: int | None) -> int:
     """Write a new folder with the adapters of a run, and return their step. Raises UserError as `peft.save` does."""
     made = tasks.ability(settings, "adapters", run, "export --to lora")(settings)
     if made is None:
@@ -128,7 +128,6 @@ def write_proof(folder: Path, run: Path, settings: Settings, member: int | None 
             the folder holds files; those of `restore.load_result`.
     """
     contexts: Any = tasks.ability(settings, "contexts", run, "export --to proof")
-    contexts = contexts(settings) if callable(contexts) else contexts
     place = run / "certificate.json"
     if not place.exists():
         raise UserError(f"{run} has no certificate: run {typed('certify', run)}")
@@ -138,16 +137,17 @@ def write_proof(folder: Path, run: Path, settings: Settings, member: int | None 
             f"{place} is of member {certificate['member']}, not of --member {member}"
             f": run {typed('certify', run, '--member', member)}"
         )
-    if fault := case(settings, contexts, params).fault:
-        raise UserError(f"check.py does not compute the model of {run} ({fault}): give --to safetensors")
+    proven = case(settings, contexts, params)
+    if proven.fault:
+        raise UserError(f"check.py does not compute the model of {run} ({proven.fault}): give --to safetensors")
     files.require_empty(folder)
     with files.disk_errors(folder):
         write_safetensors(folder / "model.safetensors", settings.architecture, params, settings.model)
         files.write_json(folder / "config.json", {part: certificate[part] for part in ("model", "data")})
         shutil.copyfile(place, folder / place.name)
-        for program in (*PROGRAMS, *getattr(contexts, "FILES", ())):
+        for program in (*PROGRAMS, *getattr(proven.contexts, "FILES", ())):
             files.write_text(folder / program.name, _alone(program))
-        files.write_text(folder / "contexts.py", _alone(Path(contexts.__file__)))
+        files.write_text(folder / "contexts.py", _alone(Path(str(proven.contexts.__file__))))
     return certificate["step"]
 
 

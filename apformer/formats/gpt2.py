@@ -130,7 +130,7 @@ def save(folder: str | Path, params: Params, cfg: Config, end_of_text: int | Non
     tensors = gpt2_tensors.from_params(params, cfg)
     named = {name if name == "lm_head.weight" else PREFIX + name: tensor for name, tensor in tensors.items()}
     safetensors.write(folder / model_folder.WEIGHTS, named, {"format": "pt"})
-    write_json(folder / "config.json", _config(cfg, params["embedding"]["table"].dtype, end_of_text))
+    write_json(folder / "config.json", config_of(cfg, params["embedding"]["table"].dtype, end_of_text))
 
 
 def require_gpt2(cfg: Config, remedy: str = "export it with --to safetensors") -> None:
@@ -152,7 +152,8 @@ def digest(params: Params, cfg: Config) -> str:
     return sha256.hexdigest()
 
 
-def _config(cfg: Config, dtype: np.dtype, end_of_text: int | None) -> dict[str, Any]:
+def config_of(cfg: Config, dtype: np.dtype | str, end_of_text: int | None) -> dict[str, Any]:
+    """Return the content of config.json. Arguments: see `save`."""
     if end_of_text is None and cfg.vocab_size == SIZES["gpt2"].vocab_size:
         end_of_text = cfg.vocab_size - 1
     return {

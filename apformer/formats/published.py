@@ -11,8 +11,8 @@ bytes.
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import optax
 
@@ -36,7 +36,6 @@ TOKENIZER = {  # SHA-256 of the files, the same for all sizes
 }
 VOCABULARY, MERGES = 50_257, 50_000
 KNOWN_TOKENS = ("hello world", [31373, 995])  # from the documentation of `tiktoken`
-FIELDS = {**gpt2.FIELDS, "activation": "activation_function", "similarity": "scale_attn_weights"}
 
 
 def findings(folder: str | Path) -> list[Finding]:
@@ -69,23 +68,19 @@ def findings(folder: str | Path) -> list[Finding]:
     return findings
 
 
-def _differences(cfg: Config, name: str) -> set[str]:
-    """Return the fields in which a Config differs from a published size."""
-    return {field for field in FIELDS if _value(cfg, field) != _value(gpt2.SIZES[name], field)}
-
-
-def _value(cfg: Config, field: str) -> Any:
-    return cfg.d_ff or 4 * cfg.d_model if field == "d_ff" else getattr(cfg, field)
+def _differences(cfg: Config, name: str) -> dict[str, str]:
+    """Return {field of config.json: its value instead of the published one}."""
+    sizes = (replace(each, d_ff=each.d_ff or 4 * each.d_model) for each in (cfg, gpt2.SIZES[name]))
+    ours, published = (gpt2.config_of(each, "", 0) for each in sizes)
+    return {field: f"{field} {ours[field]} instead of {x}" for field, x in published.items() if ours[field] != x}
 
 
 def _config(cfg: Config, name: str) -> str:
     differs = _differences(cfg, name)
     if not differs:
         return f"{name}: every field as published"
-    size = gpt2.SIZES[name]
-    fields = [f"{FIELDS[x]} {_value(cfg, x)} instead of {_value(size, x)}" for x in FIELDS if x in differs]
-    nearest = f"{name}, with {', '.join(fields)}"
-    if differs <= {"dropout", "attention_dropout"}:  # settings of training, not of the model
+    nearest = f"{name}, with {', '.join(differs.values())}"
+    if differs.keys() <= {"resid_pdrop", "embd_pdrop", "attn_pdrop"}:  # settings of training, not of the model
         return f"as {nearest}"
     raise UserError(f"none of the published sizes; nearest is {nearest}", CHECKPOINT)
 

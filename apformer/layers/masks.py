@@ -43,7 +43,7 @@ def causal_mask(positions_BT: Array, positions_BS: Array, window: int | None = N
     return seen_BTS if window is None else seen_BTS & (offsets_BTS < window)
 
 
-def mask_padding(tokens_BT: Any, lengths_B: Array | None = None) -> tuple[Array, Array]:
+def mask_padding(tokens_BT: Any, lengths_B: Array | None) -> tuple[Array, Array]:
     """Return the tokens with 0 for padding, and the mask of real tokens, (B, T) bool; without lengths all are real."""
     if lengths_B is None:
         return jnp.asarray(tokens_BT), jnp.ones(tokens_BT.shape, bool)

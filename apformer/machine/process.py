@@ -10,7 +10,7 @@ JAX keeps compiled programs on the disk (https://docs.jax.dev/en/latest/persiste
 what it finds there. Here each kind of processor and version of JAX has its own folder, since the program of another may
 crash. A program has a seal, the sha256 of its file, written when the process that compiled it ends. A program that
 differs from its seal is removed before JAX reads it, one without a seal after a day. The oldest programs are removed
-when all folders hold more than LIMIT bytes. Other files in a folder that the user named are not touched.
+when the folders together hold more than LIMIT bytes. Other files in a folder that the user named are not touched.
 """
 
 import atexit
@@ -267,4 +267,4 @@ def _tidy(folder: Path) -> None:
             damaged = in_folder and (seal.read_bytes() != sha256(program).encode() if seal.exists() else stale)
             if total > LIMIT or damaged:
                 program.unlink()
-                seal.unlink(missing_ok=True)
+                seal.unlink()

@@ -93,7 +93,7 @@ def joined(coordinator: str | None, processes: str | None, index: str | None, wo
         late.cancel()
         os.environ.update(proxies)
     if len(jax.devices()) != jax.process_count() * jax.local_device_count():
-        raise UserError("processes have different numbers of devices: give all as many")
+        raise UserError("processes have different numbers of devices: give all the same")
     _together.set()
     threading.Thread(target=_watch, daemon=True).start()
     try:

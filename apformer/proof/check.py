@@ -213,14 +213,14 @@ def prove(case: Case, tally: dict = TALLY) -> Iterator[dict]:
         yield tally
 
 
-def verdict(tally: dict, total: int | None, bounded: bool = True) -> tuple[bool, bool, list[str]]:
+def verdict(tally: dict, total: int | None, bounded: bool) -> tuple[bool, bool, list[str]]:
     """Return (whether the theorem is proven, whether rounding is, sentences on what is not) of a finished tally.
 
     total: the number of contexts; None if it is unknown. bounded: whether the tally has bounds of rounding.
     """
     contexts, least, faults = tally["contexts"], tally["smallest_margin"], []
     if not contexts or total not in (None, contexts):
-        faults.append(f"{contexts:,} contexts were computed, and there are {total or 0:,}")
+        faults.append(f"{contexts:,} of {total or 0:,} contexts were computed")
     if tally["errors"]:
         faults.append(f"{tally['errors']:,} of {contexts:,} contexts are continued wrongly")
     elif contexts and not least > SAFE * tally["largest"]:

@@ -40,7 +40,7 @@ def unsupported(cfg: dict, contexts: ModuleType) -> str | None:
         return None
     for name, values in COMPUTED.items():
         if cfg.get(name, values[0]) not in values:
-            return f"{name} is {cfg[name]}, and {' or '.join(map(str, values))} alone is computed"
+            return f"{name} is {cfg[name]}, and only {' or '.join(map(str, values))} is computed"
     if (cfg["vocab_size"] + 1) ** (int(contexts.reads(cfg, cfg["n_layers"]).max()) + 2) >= 2**63:
         return "a prediction depends on more tokens than a number of 64 bits holds"
     return None

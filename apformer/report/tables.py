@@ -98,18 +98,13 @@ def _verdict(result: dict) -> list[str]:
         return [result["claim"].replace("screened, and not proven", "SCREENED, NOT PROVEN")]
     if not result["theorem"]:
         return [f"NOT PROVEN: {result['claim']}"]
+    proven = f"PROVEN in exact arithmetic: {result['claim']}"
     if result["rounding"] is None:
-        return [
-            f"PROVEN in exact arithmetic: {result['claim']}",
-            "float32: rounding was not bounded",
-        ]
-    ratio = f"the least margin is {result['least_ratio']:.3g} times its bound"
+        return [proven, "float32: rounding was not bounded"]
     if not result["rounding"]:
         return ["PROVEN in exact arithmetic", f"NOT PROVEN for float32: {result['claim']}"]
-    return [
-        f"PROVEN in exact arithmetic: {result['claim']}",
-        f"PROVEN for any float32 rounding: {ratio}, after each of {result['strings']:,} strings",
-    ]
+    ratio = f"the least margin is {result['least_ratio']:.3g} times its bound"
+    return [proven, f"PROVEN for any float32 rounding: {ratio}, after each of {result['strings']:,} strings"]
 
 
 def _margin(margin: float | None) -> str:

@@ -154,7 +154,7 @@ def test_files_that_do_not_belong_together_are_refused(copy, capsys):
     assert checked(copy, capsys)[::2] == (2, "check.py: the certificate is of another config.json\n")
     other = config | {"model": config["model"] | {"activation": "gelu"}}
     write_json(copy / "config.json", other)
-    assert checked(copy, capsys)[::2] == (2, "check.py: activation is gelu, and relu alone is computed\n")
+    assert checked(copy, capsys)[::2] == (2, "check.py: activation is gelu, and only relu is computed\n")
     write_json(copy / "config.json", config)
     file = copy / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-4])

@@ -39,9 +39,9 @@ def fault(data: dict, cfg: dict) -> str | None:
     """Return the reason why apformer.proof does not compute this model on its strings; None if it does."""
     if cfg.get("position") != "relative" or reach(cfg) is None:
         options = f"position is {cfg.get('position')}, window {cfg.get('window')}"
-        return f"{options}: relative with a window alone is computed"
+        return f"{options}: only relative with a window is computed"
     if cfg["vocab_size"] != START:
-        return f"vocab_size is {cfg['vocab_size']}, and {START} alone is computed"
+        return f"vocab_size is {cfg['vocab_size']}, and only {START} is computed"
     if (reach(cfg) or 0) >= 16:
         return "a prediction depends on more than 16 tokens"
     return None

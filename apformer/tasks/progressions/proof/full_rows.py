@@ -37,7 +37,7 @@ def fault(data: dict, cfg: dict) -> str | None:
         return "the model is no decoder of model.py, which alone is computed"
     for name, values in (network.COMPUTED | COMPUTED).items():
         if cfg.get(name, values[0]) not in values and name not in ("residual", "feedforward_norm"):
-            return f"{name} is {cfg[name]}, and {' or '.join(map(str, values))} alone is computed"
+            return f"{name} is {cfg[name]}, and only {' or '.join(map(str, values))} is computed"
     if cfg.get("window") or cfg["vocab_size"] != START:
         return f"window is {cfg.get('window')}, vocab_size {cfg['vocab_size']}: none and {START} is computed"
     if 10 ** data["digits"] > SPAN:
