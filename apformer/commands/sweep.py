@@ -70,9 +70,10 @@ def main(args: list[str]) -> None:
         print(__doc__)
         recipes.parse(["--help", *(word.partition(",")[0] for word in args)], PROGRAM)
     flags = read(args)
-    if [program.joint.training.members for program in programs(flags)] == [1]:
+    planned = programs(flags)
+    if [program.joint.training.members for program in planned] == [1]:
         raise UserError("nothing is compared: give a flag several values, such as --n_heads 1,4, or --members 4")
-    path, result = run(flags)
+    path, result = run(flags, planned)
     members = result["members"]
     table = tables.sweep(members, name, command(result["flags"]))
     losses = curves(path, members, "validation_loss")
@@ -152,13 +153,12 @@ def _settings(fixed: dict[str, str | None], combination: dict[str, str]) -> Sett
     return with_part(settings, "training", run_dir=None)
 
 
-def run(flags: Flags) -> tuple[Path, dict]:
+def run(flags: Flags, planned: list[Program]) -> tuple[Path, dict]:
     """Train and measure the programs that are left; return the directory and the content of sweep.json.
 
-    Raises:
-        UserError: Exit code USAGE for flags that no run can follow, or a directory of other flags.
+    planned: `programs` of the flags. Raises UserError (exit USAGE) for a directory of other flags.
     """
-    planned, flags = programs(flags), dict(flags)
+    flags = dict(flags)
     run_dir = flags.pop("run_dir", None)
     path = Path(os.path.expanduser(*shlex.split(str(run_dir)))) if run_dir else directory.dated("sweep")
     if not (path / "sweep.json").exists():

@@ -30,7 +30,7 @@ from apformer.runs.fit import abstract_state, begin, fit, initial_state, validat
 from apformer.runs.metrics import finite_mean, note_missed, read_metrics, read_missed
 from apformer.runs.restore import load_params, load_rows, load_settings, located
 from apformer.settings import Settings, with_part
-from apformer.tasks.settings_file import check
+from apformer.tasks.settings_file import check, require_storable
 from apformer.tasks.text import folders
 from apformer.train import TrainState
 
@@ -87,6 +87,7 @@ def keep(settings: Settings, params: Any, rows: Any = None, scores: Any = ()) ->
 
 def _create(settings: Settings) -> Path:
     """Make the directory of a run, if its disk has room. A process that does not write gets a temporary one."""
+    require_storable(settings)
     run = settings.training
     if jax.process_index():
         return Path(processes.scratch())

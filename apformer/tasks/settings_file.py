@@ -4,7 +4,9 @@
 """
 
 import dataclasses
+import json
 import math
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +64,15 @@ def from_dict(config: dict, source: Path) -> Settings:
         sentence = f"{source} is damaged or of another version of apformer ({error}): restore it, or train anew"
         raise UserError(sentence, CHECKPOINT) from None
     return settings
+
+
+def require_storable(settings: Settings) -> None:
+    """Refuse settings that config.json would not give back. Raises Fault, a UserError."""
+    with suppress(TypeError, ValueError, UserError):
+        if from_dict(json.loads(json.dumps(to_dict(settings))), Path("config.json")) == settings:
+            return
+    fields = "of a package is a number, a text, a bool, None or a tuple of them"
+    raise Fault(f"config.json cannot hold these settings: see that each field {fields}")
 
 
 def _without_earlier(kind: type, values: dict[str, Any]) -> dict[str, Any]:

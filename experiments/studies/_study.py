@@ -65,9 +65,8 @@ class Study:
 def train(study, name, **flags):
     """Train or continue a sweep with these flags in a folder of the study; return (path, a record of each member)."""
     flags |= {"run_dir": study.path / name}
-    path, result = sweep.run(
-        {flag: value if isinstance(value, list) else shlex.quote(str(value)) for flag, value in flags.items()}
-    )
+    flags = {flag: value if isinstance(value, list) else shlex.quote(str(value)) for flag, value in flags.items()}
+    path, result = sweep.run(flags, sweep.programs(flags))
     return path, result["members"]
 
 

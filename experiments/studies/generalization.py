@@ -169,7 +169,8 @@ def sweep(args: list[str]) -> None:
     for program in sweeps.programs(flags):
         if (task := program.joint.task) != "progressions":
             raise UserError(f"suites are of progressions, not of the task {task}: use `apformer sweep`", USAGE)
-    path, result = sweeps.run(dict(sorted(({"test_sequences": str(SEQUENCES)} | flags).items())))
+    flags = dict(sorted(({"test_sequences": str(SEQUENCES)} | flags).items()))
+    path, result = sweeps.run(flags, sweeps.programs(flags))
     with directory.lock(path):
         try:
             members = measure_members(path, result["members"], certify)
