@@ -44,7 +44,7 @@ def verify(args: Doctor) -> None:
     path = args.folder or args.run or ""
     if (args.folder or path == "gpt2") and (args.run != "gpt2" or not os.path.isdir(path)):
         words = " ".join(filter(None, (args.run, args.folder)))
-        raise UserError(f"{words} names no folder: give it after gpt2, as in `apformer doctor gpt2 FOLDER`")
+        raise UserError(f"{words} names no folder: give one after gpt2, as in `apformer doctor gpt2 FOLDER`")
     if args.folder or folders.holds_gpt2(path):
         results = [Finding(*each) for each in published.findings(path)]
     else:

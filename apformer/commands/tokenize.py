@@ -110,7 +110,7 @@ def load(path: str | Path) -> Characters | BytePairs:
     files = [path / name for name in ("config.json", "tokenizer.json", "vocab.json")]
     if [*map(os.path.exists, files)] == [True, False, False] and not folders.is_gpt2(path):
         task = settings_file.read(path).task
-        raise UserError(f"{path} is a run of {task}, which has no tokenizer to learn: name a run of a text")
+        raise UserError(f"{path} is a run of {task}, which has no tokenizer: name a run of a text")
     return pretrained.load(path)
 
 

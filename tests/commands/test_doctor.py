@@ -29,7 +29,7 @@ def test_it_prints_versions_devices_disk_and_permissions(capsys, tmp_path, monke
 def test_json_is_one_object(says, fails, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for words in ("gpt2", "gpt2 nowhere", "runs ."):
-        fails(f"{words} names no folder: give it after gpt2", errors.USAGE, "doctor", *words.split())
+        fails(f"{words} names no folder: give one after gpt2", errors.USAGE, "doctor", *words.split())
     (tmp_path / "runs").mkdir()
     facts = json.loads(says("doctor", "--json"))
     assert facts["versions"].keys() >= {"python", "jax", "flax", "optax", "numpy"}

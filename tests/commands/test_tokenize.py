@@ -115,7 +115,7 @@ def test_bad_input_is_one_sentence(book, trained, tmp_path, monkeypatch, fails, 
 
 def test_a_run_without_a_tokenizer_says_so(tmp_path, fails):
     write_json(tmp_path / "config.json", settings_file.to_dict(tasks.load("progressions").RECIPES["exact"]()))
-    sentence = "is a run of progressions, which has no tokenizer to learn: name a run"
+    sentence = "is a run of progressions, which has no tokenizer: name a run"
     fails(sentence, errors.USAGE, "tokenize", tmp_path, "--text", "007")
 
 
