@@ -116,6 +116,7 @@ def certify_run(
         older = files.read_json(file)
         if not files.has(older, {"format": int}):
             tell(f"{file} is of an older version, and no proof: all is asked again")
+            older = {}
     files.preflight(path, 0)  # before the work, which may take an hour
     identity = {"step": step, "member": member, "parameters_sha256": digest(params)} | surroundings(params)
     identity |= {"model": asdict(settings.model), "data": asdict(settings.data)}

@@ -243,11 +243,9 @@ def main(folder: Path, contexts: ModuleType, exact: bool = False) -> int:
         for tally in prove(case, tally):  # noqa: B020
             print(f"\r{tally['contexts'] / total:4.0%} of {total:,} contexts", end="", file=sys.stderr, flush=True)
             if time.monotonic() - saved > SAVE_EVERY:
-                saved = time.monotonic()
+                saved, new = time.monotonic(), path.with_suffix(".new")
                 with suppress(OSError):  # the folder may be read-only
-                    (new := path.with_suffix(".tmp")).write_text(
-                        json.dumps(with_digest({"identity": identity, "tally": tally}))
-                    )
+                    new.write_text(json.dumps(with_digest({"identity": identity, "tally": tally})))
                     new.replace(path)
         with suppress(OSError):
             path.unlink()

@@ -148,6 +148,8 @@ def load(folder: str | None = None, member: int | None = None, adapter: str | No
     if folder is not None and folders.is_gpt2(folder):
         if member is not None:
             raise UserError(f"--member {member} is of a population, and {folder} is a GPT-2 folder: drop it")
+        if adapter is not None:
+            folders.require_adaptable(folder)
         path, architecture = Path(folder), model
         cfg, params = gpt2.load(folder)
     else:

@@ -5,9 +5,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from apformer import files
 from apformer.errors import UserError
-from apformer.formats import gpt2
+from apformer.formats import gpt2, model_folder
 from apformer.tasks import source_run
 
 DOWNLOAD = "hf download gpt2 config.json model.safetensors tokenizer.json --local-dir gpt2"
@@ -40,9 +39,20 @@ def holds_gpt2(folder: str | Path) -> bool:
 def ends(folder: str | Path) -> list[int]:
     """Return the ids of tokens that end a text, by generation_config.json or config.json of a folder."""
     paths = (Path(folder) / name for name in ("generation_config.json", "config.json"))
-    values = (files.read_json(path).get("eos_token_id") for path in paths if path.exists())
+    values = (model_folder.read_json(path, "restore it").get("eos_token_id") for path in paths if path.exists())
     found = next((value for value in values if value is not None), None)
     return [token for token in (found if isinstance(found, list) else [found]) if type(token) is int]
+
+
+def require_adaptable(folder: str | Path) -> None:
+    """Refuse a GPT-2 whose layers divide scores: `gpt2.load` divides the queries instead, and adapters would not fit.
+
+    Raises:
+        UserError: Exit code USAGE.
+    """
+    if model_folder.read_json(Path(folder, "config.json"), "restore it").get("scale_attn_by_inverse_layer_idx"):
+        fault = f"{folder} has scale_attn_by_inverse_layer_idx, for which there are no adapters here"
+        raise UserError(f"{fault}: train all weights, or merge an adapter with `peft`")
 
 
 def read_config(folder: str | Path) -> tuple[str, Any]:

@@ -72,6 +72,8 @@ def _fine_tuning(folder: str, context: int, lora_rank: int) -> Settings:
     The learning rates suit the published GPT-2; small models allow more. That of adapters is from Hu et al. 2021.
     """
     name, cfg = folders.read_config(folder)
+    if lora_rank:
+        folders.require_adaptable(folder)
     training = Training(recipe="text", steps=500, batch_size=8, log_every=10, save_every=50)
     rule = optimizer.Config(learning_rate=2e-4 if lora_rank else 5e-5, warmup_steps=50, weight_decay=0.01)
     longest = load_architecture(name).max_tokens(cfg)
