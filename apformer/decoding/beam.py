@@ -16,8 +16,6 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from apformer.layers import at_least_float32
-
 
 class _State(NamedTuple):
     """The unfinished and the finished (done) beams after n steps."""
@@ -68,7 +66,7 @@ def search(
     if beams < 1 or steps < 1 or alpha < 0:
         raise ValueError(f"beams {beams} and steps {steps} must be at least 1, and alpha {alpha} at least 0")
     B, W = start_B.shape[0], beams
-    dtype = at_least_float32(jax.eval_shape(extend, start_B[:, None], cache)[0].dtype)
+    dtype = jnp.promote_types(jax.eval_shape(extend, start_B[:, None], cache)[0].dtype, jnp.float32)
     never = jnp.full((B, W), -jnp.inf, dtype)
     per_beam = {name: leaf for name, leaf in cache.items() if name not in shared}
     blank_BWN = jnp.full((B, W, steps), end, jnp.int32)

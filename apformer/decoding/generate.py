@@ -24,8 +24,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from apformer.layers import at_least_float32
-
 State = tuple[Array, Any]
 """The newest token of each row, and the cache of all tokens before it."""
 
@@ -75,7 +73,7 @@ def scores(logits_BV: Array, sampling: Sampling, seen_BV: Array | None = None) -
         sampling: Parameters of the draw.
         seen_BV: Mask of the tokens that occur in a row, for the repetition penalty.
     """
-    dtype = at_least_float32(logits_BV.dtype)
+    dtype = np.promote_types(logits_BV.dtype, np.float32)
     tiny = float(jnp.finfo(dtype).tiny)  # devices flush smaller numbers to 0
     temperature, k, top_p, min_p, penalty = (jnp.asarray(x, dtype).reshape(-1, 1) for x in sampling)
     z_BV = logits_BV.astype(dtype)

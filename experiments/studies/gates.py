@@ -135,7 +135,7 @@ def run(args):
     if settings.task != "text" or getattr(settings.model, "cell", None) != "lstm":
         raise UserError(f"{path} is no LSTM of a text: train one with --architecture recurrent --cell lstm", USAGE)
     flags.require("layer", args.layer <= settings.model.n_layers, args, f"at most {settings.model.n_layers}")
-    tokenizer = restore.load_rows(path)["tokenizer"]
+    tokenizer = restore.load_rows(path).tokenizer
     text = args.text or corpus.split(corpus.read(settings.data.text), settings.data)[1]
     text, members = text[: args.characters], []
     if len(tokenizer.encode(text)) != len(text):
