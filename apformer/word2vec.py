@@ -123,7 +123,7 @@ def draw(key: Array, noise_V: Array, shape: tuple[int, ...]) -> Array:
 def nearest(params: Params, words_T: Any, signs_T: Any, k: int) -> tuple[Array, Array]:
     """Return the k words whose input vectors have the largest cosine with a sum of others, and the cosines, (k,) each.
 
-    The sum is of unit vectors, each times its sign, 1 or -1: king - man + woman (Mikolov et al. 2013).
+    The sum is of unit vectors, each times its sign, or the sum of its signs: king - man + woman (Mikolov et al. 2013).
     """
     unit_VD, words_T = unit(params["input"]), jnp.asarray(words_T)
     sum_D = unit(jnp.einsum("T,TD->D", jnp.asarray(signs_T, unit_VD.dtype), unit_VD[words_T]))

@@ -50,9 +50,8 @@ def case(settings: Settings, contexts: Any, params: Any) -> Case:
     fault = contexts.fault(data, cfg)
     if fault and not hasattr(contexts, "whole_rows"):
         raise UserError(f"the contexts are not those of this model: {fault}; train with the recipe's own flags")
-    fault = fault or network.unsupported(cfg, contexts)
-    if any(leaf.dtype != np.float32 for leaf in jax.tree.leaves(params)):
-        fault = fault or "its parameters are not float32"
+    single = all(leaf.dtype == np.float32 for leaf in jax.tree.leaves(params))
+    fault = fault or network.unsupported(cfg, contexts) or (None if single else "its parameters are not float32")
     weights = {} if fault else network.complete(leaves.named(params), cfg, contexts)
     case = Case(contexts, data, cfg, weights, fault)
     if case.total == 0:

@@ -87,7 +87,8 @@ def certify_run(
 ) -> dict:
     """Return the certificate of a run's best checkpoint, or of a saved step, and write certificate.json.
 
-    A stop keeps the tally so far in certificate.numpy.partial.json, and the next call continues from it.
+    A stop keeps the tally so far in a file beside it, one for each judge, and the next call continues from it. A
+    certificate that proves more of the same parameters is not replaced.
 
     Args:
         path: Run directory.

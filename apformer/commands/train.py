@@ -4,7 +4,8 @@ A run goes from its settings to its evaluation and, where it can have one, its c
 
 runs/<name>/  config.json  metrics.jsonl  checkpoints/<step>/  evaluation.json  figures/  certificate.json
               report.html  missed.jsonl (of --until certified)  tokenizer.json (of a text or a translator)
-              translations.tsv  letters.txt (of a translator)  vocabulary.tsv (of words)
+              generation_config.json (of a fine-tuned GPT-2)  translations.tsv  letters.txt (of a translator)
+              vocabulary.tsv (of words)
 """
 
 import os

@@ -61,7 +61,7 @@ def begin(path: Path, settings: Settings, rows: Any, start_params: Any = None) -
 def initial_state(settings: Settings, start_params: Any = None, hypers: Sequence[dict] = ()) -> TrainState:
     """Return the state before the first step, with a leading axis of members if there are several.
 
-    start_params: parameters to begin with, or None. hypers: hyperparameters of the optimizer, a dict each.
+    start_params: parameters to begin with, or None. hypers: of a sweep, the hyperparameters of each combination.
     """
     program, own, initial = _compiled_settings(settings), settings.optimizer.hyper(), _compiled_initial()
     seeds = range(settings.training.seed, settings.training.seed + settings.training.members)

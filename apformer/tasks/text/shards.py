@@ -74,7 +74,7 @@ class Prepared(NamedTuple):
     validation_characters: int
     tokenizer: Characters | BytePairs
     sha256: str  # of the text; of a folder, that of its manifest, which has those of all files
-    ends: Sequence[int] = ()  # tokens that end a text, of the model to begin with
+    ends: Sequence[int] = ()  # tokens that end a text of the model at init_from
 
 
 def are_in(folder: str) -> bool:

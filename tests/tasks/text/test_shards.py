@@ -235,7 +235,7 @@ def test_flags_that_a_folder_decides(folder, tmp_path, fails):
     for flags, sentence, exit_code in (
         ("--validation_share 0.2", "--validation_share was fixed when", USAGE),
         ("--special_tokens", "--special_tokens was fixed when", USAGE),
-        ("--tokenizer byte_pairs", "byte_pairs is not the one that", DATA),
+        ("--tokenizer byte_pairs", "the tokenizer of byte_pairs is not the one that", DATA),
         (f"--tokenizer {other}", "other.json is not the one that", DATA),
         ("--context 900", f"the validation part of {folder} has 386 tokens, a row 901", DATA),
     ):

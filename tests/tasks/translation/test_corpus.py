@@ -115,7 +115,7 @@ def test_flags_that_nobody_can_follow(flags, sentence):
 
 
 def test_a_language_that_nobody_speaks():
-    with refused(USAGE, "language 'fre': did you mean fr?"):
+    with refused(USAGE, "unknown --from_language or --to_language 'fre': did you mean fr?"):
         corpus.read(corpus.Config(to_language="fre"))
 
 

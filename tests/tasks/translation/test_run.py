@@ -267,7 +267,7 @@ def test_its_page_holds_what_it_was_asked_and_how_it_answered(run, trained):
     [
         (
             "--source {file} --target {file} --validation {file} {file} --test {long} {long}",
-            " has 301 tokens with its end, more than 128",
+            "{long}: '" + "\u0436" * 40 + "' has 301 tokens with its end, more than 128",
             errors.DATA,
         ),
         ("--label_smoothing 1", "--label_smoothing 1.0 is out of range", errors.USAGE),
