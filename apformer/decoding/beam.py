@@ -26,7 +26,6 @@ class _State(NamedTuple):
     tokens_BWN: Array
     done_score_BW: Array
     done_tokens_BWN: Array
-    done_length_BW: Array
     cache: dict  # leaves that beams do not share
 
 
@@ -77,7 +76,6 @@ def search(
         tokens_BWN=blank_BWN,
         done_score_BW=never,
         done_tokens_BWN=blank_BWN,
-        done_length_BW=jnp.zeros((B, W), jnp.int32),
         cache=jax.tree.map(lambda leaf: jnp.repeat(leaf, W, axis=0), per_beam),
     )
 
@@ -85,14 +83,12 @@ def search(
         """Return ((5 + n) / 6)^alpha for a text of n tokens (Wu et al. 2016)."""
         return ((5 + n.astype(dtype)) / 6) ** alpha
 
-    def best(state: _State, logp_BW: Array, tokens_BWN: Array, n: Array) -> tuple[Array, Array, Array]:
-        """Return the W best of the finished beams and of others of n tokens: (scores_BW, tokens_BWN, lengths_BW)."""
+    def best(state: _State, logp_BW: Array, tokens_BWN: Array, n: Array) -> tuple[Array, Array]:
+        """Return the W best of the finished beams and of others of n tokens: (scores_BW, tokens_BWN)."""
         scores_BJ = jnp.concatenate([state.done_score_BW, logp_BW / penalty(n)], 1)
         tokens_BJN = jnp.concatenate([state.done_tokens_BWN, tokens_BWN], 1)
-        lengths_BJ = jnp.concatenate([state.done_length_BW, jnp.full((B, W), n)], 1)
         scores_BW, best_BW = jax.lax.top_k(scores_BJ, W)
-        tokens_BWN = jnp.take_along_axis(tokens_BJN, best_BW[:, :, None], axis=1)
-        return scores_BW, tokens_BWN, jnp.take_along_axis(lengths_BJ, best_BW, axis=1)
+        return scores_BW, jnp.take_along_axis(tokens_BJN, best_BW[:, :, None], axis=1)
 
     def unfinished(state: _State) -> Array:
         return (state.n < steps) & jnp.isfinite(state.logp_BW).any()
@@ -120,5 +116,5 @@ def search(
         return _State(n, last_BW, logp_BW, tokens_BWN, *done, reordered)
 
     state = jax.lax.while_loop(unfinished, step, state)
-    scores_BW, tokens_BWN, lengths_BW = best(state, state.logp_BW, state.tokens_BWN, state.n)
-    return tokens_BWN, lengths_BW, scores_BW
+    scores_BW, tokens_BWN = best(state, state.logp_BW, state.tokens_BWN, state.n)
+    return tokens_BWN, jnp.minimum((tokens_BWN != end).sum(-1, dtype=jnp.int32) + 1, steps), scores_BW
