@@ -9,6 +9,7 @@ Names from a `config.json` are looked up here and nowhere else: so the run direc
 code.
 """
 
+import dataclasses
 import importlib
 import os
 import pkgutil
@@ -16,7 +17,7 @@ import sys
 from functools import cache
 from importlib.metadata import EntryPoints, entry_points
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_type_hints
 
 from apformer.errors import UserError
 
@@ -60,6 +61,10 @@ def load(group: str, name: str, builtin: tuple[str, ...], package: str, required
     if lacking := [each for each in required if not _has(module, each)]:
         articles = ("the frozen dataclass " * each.istitle() + each for each in lacking)
         raise fault(group, name, f"which lacks {', '.join(articles)}")
+    for kind in (getattr(module, each) for each in required if each.istitle()):
+        for field in dataclasses.fields(kind):
+            if isinstance(field.type, str):  # after `from __future__ import annotations`
+                field.type = get_type_hints(kind, include_extras=True)[field.name]
     return module
 
 

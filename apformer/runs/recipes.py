@@ -62,16 +62,19 @@ def _start(args: list[str], program: str) -> Settings:
     name = flags.cut(args, "recipe", f"one of {', '.join(recipes)}")[1] or Training.recipe
     if name not in recipes:
         raise UserError(
-            f"--recipe {name} is none of {', '.join(recipes)}: give one of these, or install the package that brings it"
+            f"--recipe {name} is none of {', '.join(recipes)}: give one of these, or see to the package that brings it"
         )
     arguments = [(p.name, p.annotation, p.default) for p in _arguments(name).values()]
     values = vars(flags.first(dataclasses.make_dataclass("Arguments", arguments), args, program))
     if values.get("init_from"):
         values["init_from"] = directory.named(values["init_from"])  # runs/latest will lead to the run that begins
     try:
-        settings = tasks.load(recipes[name]).RECIPES[name](**values)
+        settings = with_part(tasks.load(recipes[name]).RECIPES[name](**values), "training", recipe=name)
     except ValueError as error:
         raise UserError(f"--{error}") from None
+    except (AttributeError, TypeError) as error:
+        says = f"whose recipe {name} makes no settings ({type(error).__name__}: {error})"
+        raise plugins.fault(tasks.GROUP, recipes[name], says) from error
     if settings.task != recipes[name]:
         raise plugins.fault(tasks.GROUP, recipes[name], f"whose recipe {name} is of the task {settings.task}")
     return settings
@@ -79,7 +82,7 @@ def _start(args: list[str], program: str) -> Settings:
 
 def _arguments(recipe: str) -> Mapping[str, inspect.Parameter]:
     """Return {name: Parameter} of the arguments of a recipe, which are flags."""
-    return inspect.signature(tasks.load(tasks.recipes()[recipe]).RECIPES[recipe]).parameters
+    return inspect.signature(tasks.load(tasks.recipes()[recipe]).RECIPES[recipe], eval_str=True).parameters
 
 
 def _read(start: Settings, args: list[str], program: str) -> Settings:

@@ -58,7 +58,7 @@ class Task(Protocol):
 
     Two modules define most of them ready-made. `tasks.defaults` is for tasks that draw fresh rows and train all
     parameters of a model; its `make_loss` is the next-token loss. `tasks.strings` is for fresh short strings: it lacks
-    Config, RECIPES, ARCHITECTURES and `sample` alone.
+    Config, RECIPES, ARCHITECTURES, VOCABULARY and `sample` alone.
     """
 
     @property  # which a module may have as a constant of a narrower type
@@ -73,7 +73,10 @@ class Task(Protocol):
 
     @property
     def RECIPES(self) -> Mapping[str, Callable[..., Settings]]:
-        """Return {recipe: function -> Settings}; a function's parameters are flags that set the defaults of others."""
+        """Return {recipe: function -> Settings}.
+
+        A parameter of a function, with its type and default, is the flag of a field, and decides other defaults.
+        """
         ...
 
     @property
@@ -208,7 +211,11 @@ def load(name: str) -> ModuleType:
     Raises:
         UserError: Exit code USAGE, if there is no task of that name, or if it lacks names of the protocol.
     """
-    return plugins.load(GROUP, name, OWN, __name__, NAMES)
+    module = plugins.load(GROUP, name, OWN, __name__, NAMES)
+    made = module.RECIPES
+    if not isinstance(made, Mapping) or not all(isinstance(each, str) and callable(made[each]) for each in made):
+        raise plugins.fault(GROUP, name, "whose RECIPES is no {recipe: function}")
+    return module
 
 
 def of(settings: Settings) -> ModuleType:
@@ -228,19 +235,14 @@ def _loadable() -> dict[str, ModuleType]:
 
 
 def recipes() -> dict[str, str]:
-    """Return {recipe: name of its task}.
-
-    Raises:
-        UserError: Exit code USAGE, if two tasks have a recipe of one name.
-    """
-    tasks: dict[str, str] = {}
-    for task, module in _loadable().items():
+    """Return {recipe: name of its task}; of two recipes of one name the second is left out, and reported."""
+    recipes: dict[str, str] = {}
+    for task, module in sorted(_loadable().items(), key=lambda item: item[0] not in OWN):
         for recipe in module.RECIPES:
-            if recipe in tasks:
-                fault = f"the tasks {tasks[recipe]} and {task} both have a recipe {recipe}"
-                raise UserError(f"{fault}: uninstall the package that brings one of them")
-            tasks[recipe] = task
-    return tasks
+            if (first := recipes.setdefault(recipe, task)) != task:
+                twice = f"whose recipe {recipe} is left out, since the task {first} has one of that name"
+                _tell_once(f"apformer: {plugins.fault(GROUP, task, twice)}")
+    return recipes
 
 
 def ability(settings: Settings, name: str, run: str | Path, command: str | None = None) -> Any:

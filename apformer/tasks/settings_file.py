@@ -6,7 +6,6 @@
 import dataclasses
 import json
 import math
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from apformer.optimizer import Config as Optimizer
 from apformer.plugins import Fault
 from apformer.settings import Settings, Training, architecture_of, load_architecture, model_from, part_from
 
+FAULTS = (KeyError, TypeError, ValueError, AttributeError, UserError)  # of settings from a file
 EARLIER = {  # removed flags of apformer 0.3, and the only value that is still supported
     "weighting": "softmax",
     "feedforward_bias": True,
@@ -41,38 +41,45 @@ def from_dict(config: dict, source: Path) -> Settings:
             broken, else CHECKPOINT.
     """
     try:
-        if not files.has(config, {"task": str, "architecture": str}):
-            raise ValueError("it names no task or no architecture")
-        task, architecture = tasks.load(config["task"]), load_architecture(config["architecture"])
-        parts = config["flags"]
-        if config["architecture"] not in task.ARCHITECTURES:
-            names = ", ".join(task.ARCHITECTURES)
-            raise ValueError(f"architecture {config['architecture']} is none of {names}")
-        settings = Settings(
-            config["task"],
-            config["architecture"],
-            part_from(Training, parts["training"]),
-            model_from(config["architecture"], _without_earlier(architecture.Config, parts["model"])),
-            part_from(task.Config, parts["data"]),
-            part_from(task.Options, parts["options"]),
-            part_from(Optimizer, _without_earlier(Optimizer, parts["optimizer"])),
-        )
-        check(settings)
+        return _from_dict(config)
     except Fault as error:  # such as the task of a package that is not installed
         raise UserError(f"{source}: {error}", error.exit_code) from None
-    except (KeyError, TypeError, ValueError, AttributeError, UserError) as error:
+    except FAULTS as error:
         sentence = f"{source} is damaged or of another version of apformer ({error}): restore it, or train anew"
         raise UserError(sentence, CHECKPOINT) from None
+
+
+def _from_dict(config: dict) -> Settings:
+    if not files.has(config, {"task": str, "architecture": str}):
+        raise ValueError("it names no task or no architecture")
+    task, architecture = tasks.load(config["task"]), load_architecture(config["architecture"])
+    parts = config["flags"]
+    if config["architecture"] not in task.ARCHITECTURES:
+        names = ", ".join(task.ARCHITECTURES)
+        raise ValueError(f"architecture {config['architecture']} is none of {names}")
+    settings = Settings(
+        config["task"],
+        config["architecture"],
+        part_from(Training, parts["training"]),
+        model_from(config["architecture"], _without_earlier(architecture.Config, parts["model"])),
+        part_from(task.Config, parts["data"]),
+        part_from(task.Options, parts["options"]),
+        part_from(Optimizer, _without_earlier(Optimizer, parts["optimizer"])),
+    )
+    check(settings)
     return settings
 
 
 def require_storable(settings: Settings) -> None:
     """Refuse settings that config.json would not give back. Raises Fault, a UserError."""
-    with suppress(TypeError, ValueError, UserError):
-        if from_dict(json.loads(json.dumps(to_dict(settings))), Path("config.json")) == settings:
+    try:
+        if _from_dict(json.loads(json.dumps(to_dict(settings)))) == settings:
             return
+        reason = "they change"
+    except FAULTS as error:
+        reason = str(error)
     fields = "of a package is a number, a text, a bool, None or a tuple of them"
-    raise Fault(f"config.json cannot hold these settings: see that each field {fields}")
+    raise Fault(f"config.json cannot hold these settings ({reason}): see that each field {fields}")
 
 
 def _without_earlier(kind: type, values: dict[str, Any]) -> dict[str, Any]:

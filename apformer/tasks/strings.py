@@ -59,8 +59,18 @@ def check(settings: Settings) -> int:
 
 
 def validation(settings: Settings, rows: None) -> Batch:
-    """Return the batch by which the best checkpoint is chosen, the same for every seed."""
-    return _draw(settings, VALIDATION_KEY, VALIDATION_ROWS)
+    """Return the batch by which the best checkpoint is chosen, the same for every seed.
+
+    Raises:
+        plugins.Fault: If the task draws tokens that are none, or strings that cannot be predicted.
+    """
+    batch = _draw(settings, VALIDATION_KEY, VALIDATION_ROWS)
+    (tokens_BT, weights_BT), most = jax.device_get(batch), settings.model.vocab_size - 1
+    if tokens_BT.min() < 0 or tokens_BT.max() > most:
+        raise plugins.fault(tasks.GROUP, settings.task, f"whose `sample` draws tokens that are not 0 to {most}")
+    if weights_BT[:, 0].any() or not weights_BT.any(1).all():
+        raise plugins.fault(tasks.GROUP, settings.task, "whose `sample` weights a first token, or none of a row")
+    return batch
 
 
 def evaluate(model: Model, settings: Settings, rows: None, progress: Progress) -> tasks.Evaluation:

@@ -28,7 +28,7 @@ class Config:
 def reverse() -> Settings:
     """Reverse strings of up to five digits: a decoder of two layers."""
     decoder = model.Config(vocab_size=len(VOCABULARY), n_heads=4, n_layers=2, position="learned", final_norm=True)
-    training = Training(recipe="reverse", steps=400, save_every=100)
+    training = Training(steps=400, save_every=100)
     return Settings("reverse", "model", training, decoder, Config(), strings.Options(), Optimizer(learning_rate=3e-3))
 
 

@@ -8,7 +8,8 @@ The file defines `Scheme`, a frozen dataclass of the scheme's options, with thos
     reach(window) -> int | None                               tokens back that one layer sees, if all is by offsets
     max_tokens(max_len) -> int | None                         longest row
 
-param(name, initializer, shape) makes a parameter, which does not decay. A key in a cache keeps its position.
+param(name, initializer, shape) makes a parameter, which does not decay. A key in a cache keeps its position. Positions
+may be one row for all rows. A bias is finite for every pair, also for keys after the query, which are masked later.
 """
 
 from collections.abc import Callable

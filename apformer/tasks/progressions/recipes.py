@@ -43,7 +43,7 @@ def bayes(digits: int = 3) -> Settings:
     run = settings.training
     return replace(
         settings,
-        training=replace(run, recipe="bayes", until="steps", ema=0.0, steps=max(3000, run.steps)),
+        training=replace(run, until="steps", ema=0.0, steps=max(3000, run.steps)),
         model=replace(settings.model, d_ff=None),
         optimizer=replace(settings.optimizer, learning_rate=4e-3, weight_decay=0.03),
         options=replace(settings.options, prefix_rows=512, prefix_loss="alone"),
@@ -57,7 +57,7 @@ def sketch(digits: int = 3) -> Settings:
     long rows are learned late. Embeddings begin with standard deviation 1: smaller ones, beside positions of about
     that size, are learned more slowly.
     """
-    training = Training(recipe="sketch", steps=4000, until="certified", batch_size=64, save_every=500, ema=0.99)
+    training = Training(steps=4000, until="certified", batch_size=64, save_every=500, ema=0.99)
     architecture = model.Config(n_layers=4, embedding_std=1.0)
     options = Options(
         crop_terms=12, hard_fraction=0.875, mined_per_hard=3, prefix_rows=32, long_rows=4, own_positions=True
@@ -68,7 +68,7 @@ def sketch(digits: int = 3) -> Settings:
 
 def recurrent(digits: int = 3) -> Settings:
     """Progressions with an RNN, GRU or LSTM."""
-    training, options = Training(recipe="recurrent", steps=4000), Options(crop_terms=16, hard_fraction=0.25)
+    training, options = Training(steps=4000), Options(crop_terms=16, hard_fraction=0.25)
     rule = optimizer.Config(learning_rate=4e-3)
     return Settings("progressions", "recurrent", training, rnn.Config(d_model=128), _data(digits), options, rule)
 

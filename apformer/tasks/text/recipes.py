@@ -7,7 +7,7 @@ from apformer import model, optimizer
 from apformer import recurrent as rnn
 from apformer.errors import UserError
 from apformer.files import FilePath
-from apformer.settings import Settings, Training, load_architecture, with_part
+from apformer.settings import Settings, Training, load_architecture
 from apformer.tasks.text import folders
 from apformer.tasks.text.corpus import Config, Options
 
@@ -23,7 +23,7 @@ def text(
     The shape of `baby_gpt_cpu`, or a recurrent model of about as many parameters, or that of another model.
     """
     if init_from is None:
-        settings = with_part(baby_gpt_cpu(64 if context is None else context), "training", recipe="text")
+        settings = baby_gpt_cpu(64 if context is None else context)
         if architecture != "recurrent":
             return settings
         cells = rnn.Config(vocab_size=512, d_model=256, n_layers=2)
@@ -38,13 +38,13 @@ def text(
 
 def baby_gpt(context: int = 256) -> Settings:
     """The character model of nanoGPT for a GPU: 6 layers, 6 heads, 384 wide, dropout; batches of 64."""
-    training = Training(recipe="baby_gpt", steps=5000, batch_size=64, save_every=250, patience=8)
+    training = Training(steps=5000, batch_size=64, save_every=250, patience=8)
     return _language_model(training, context, {"d_model": 384, "n_heads": 6, "n_layers": 6, "dropout": 0.2})
 
 
 def baby_gpt_cpu(context: int = 64) -> Settings:
     """The character model of nanoGPT for a CPU: 4 layers, 4 heads, 128 wide; batches of 12, 2,000 steps."""
-    training = Training(recipe="baby_gpt_cpu", steps=2000, batch_size=12, save_every=250)
+    training = Training(steps=2000, batch_size=12, save_every=250)
     # Newton-Schulz steps of all four layers would take a third of a training step on a CPU.
     return _language_model(training, context, {"d_model": 128, "n_heads": 4, "n_layers": 4}, muon_every=4)
 
@@ -74,7 +74,7 @@ def _fine_tuning(folder: str, context: int, lora_rank: int) -> Settings:
     name, cfg = folders.read_config(folder)
     if lora_rank:
         folders.require_adaptable(folder)
-    training = Training(recipe="text", steps=500, batch_size=8, log_every=10, save_every=50)
+    training = Training(steps=500, batch_size=8, log_every=10, save_every=50)
     rule = optimizer.Config(learning_rate=2e-4 if lora_rank else 5e-5, warmup_steps=50, weight_decay=0.01)
     longest = load_architecture(name).max_tokens(cfg)
     data = Config(tokenizer=str(folder), context=min(context, longest or context))

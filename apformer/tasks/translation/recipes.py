@@ -39,11 +39,11 @@ def _new(source: str | None) -> Settings:
         d_model=128, n_heads=4, n_encoder_layers=2, n_decoder_layers=2, norm_position="pre", final_norm=True
     )
     if source is None:  # number words: few byte pairs, so that German writes none of its long words as one token
-        training = Training(recipe="translate", steps=3000, batch_size=64, log_every=25, ema=0.99)
+        training = Training(steps=3000, batch_size=64, log_every=25, ema=0.99)
         return Settings("translation", "seq2seq", training, small, Config(byte_pairs=500), Options(), rule)
     # Width and dropout of Wu et al. 2021 (arXiv 2105.14462). Layers of the encoder cost less than those of the decoder,
     # and so do the logits of fewer byte pairs: two cores take more steps in the same time.
-    training = Training(recipe="translate", steps=18_000, batch_size=64, log_every=100, save_every=1000, ema=0.999)
+    training = Training(steps=18_000, batch_size=64, log_every=100, save_every=1000, ema=0.999)
     shape = replace(small, n_encoder_layers=6, n_decoder_layers=2, d_ff=256, dropout=0.3, position="rotary")
     # With alpha 0.6 translations were too short: 89 % of the words of the references, and a point of BLEU less.
     data, options = Config(byte_pairs=6_000, **NO_LANGUAGES), Options(alpha=1.5)
@@ -52,9 +52,7 @@ def _new(source: str | None) -> Settings:
 
 def base(source: str | None = None) -> Settings:
     """The base translator of Vaswani et al. 2017: 512 wide, six layers a side, 25,000 tokens a step."""
-    training = Training(
-        recipe="base", steps=100_000, batch_size=1000, save_every=1000, log_every=100, keep=5, average=5
-    )
+    training = Training(steps=100_000, batch_size=1000, save_every=1000, log_every=100, keep=5, average=5)
     # The peak of the published schedule is (512 * 4000)^-1/2.
     rule = optimizer.Config(learning_rate=7e-4, warmup_steps=4000, schedule="inverse_sqrt", beta2=0.98)
     data, options = Config(byte_pairs=37_000, **(NO_LANGUAGES if source else {})), Options(beams=4)

@@ -10,7 +10,7 @@ def words(text: str | None = None) -> Settings:
 
     Frequent words of a text are subsampled, those of progressions are not.
     """
-    training = Training(recipe="words", steps=2000, batch_size=512, log_every=100)
+    training = Training(steps=2000, batch_size=512, log_every=100)
     data = Config(text=text, subsample=1.0 if text is None else 3e-4)
     rule = optimizer.Config(learning_rate=5e-3)
     return Settings("words", "word2vec", training, word2vec.Config(), data, Options(), rule)

@@ -55,7 +55,7 @@ def bases() -> Settings:
     """Progressions, Fibonacci and doubling in all bases from 2 to 16, by one model, terms of any number of digits."""
     space = CHARACTERS.index(" ")
     architecture = sparse.Config(len(CHARACTERS), d_ff=128, separator=space, heading=2, attention_sink=True)
-    run = Training(recipe="bases", steps=4000, save_every=1000)
+    run = Training(steps=4000, save_every=1000)
     rule = optimizer.Config(rule="muon", learning_rate=8e-3, weight_decay=0.1)
     return Settings("bases", "sparse", run, architecture, Config(), Options(crop_terms=6, test_sequences=20), rule)
 

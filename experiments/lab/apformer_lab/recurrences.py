@@ -79,7 +79,7 @@ def recurrences(digits: int = 2, rules: tuple[str, ...] = ("fibonacci",)) -> Set
     else:
         kind, offsets = "sparse", tuple(range(window))
         architecture = sparse.Config(pattern="fixed_offsets", offsets=offsets, heading=1, **sizes)
-    run = Training(recipe="recurrences", steps=2000 if len(rules) == 1 else 4000, batch_size=64)
+    run = Training(steps=2000 if len(rules) == 1 else 4000, batch_size=64)
     rule = optimizer.Config(rule="muon", learning_rate=8e-3, weight_decay=0.1)
     options = Options(crop_terms=5, hard_fraction=0.5, mined_per_hard=8, test_sequences=1000)
     return Settings("recurrences", kind, run, architecture, Config(digits, rules), options, rule)

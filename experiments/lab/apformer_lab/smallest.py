@@ -39,7 +39,7 @@ def smallest(digits: int = 3) -> Settings:
     every seed finds it.
     """
     architecture = mixing.Config(d_model=4, n_heads=4, d_ff=10, window=2 * (max(digits, 1) + 1))
-    run = Training(recipe="smallest", steps=2250, seed=1, batch_size=256, save_every=50)
+    run = Training(steps=2250, seed=1, batch_size=256, save_every=50)
     options = Options(
         hard_fraction=0.5, prefix_loss="none", newton_steps=250, newton_batches=0, newton_characters=30_000
     )

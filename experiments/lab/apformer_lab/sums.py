@@ -70,7 +70,7 @@ def sums(digits: int = 10) -> Settings:
         final_norm=False,
         tie_embeddings=True,
     )
-    run = Training(recipe="sums", steps=6000, batch_size=24, members=16, member_mode="vmap", save_every=1000)
+    run = Training(steps=6000, batch_size=24, members=16, member_mode="vmap", save_every=1000)
     options, rule = Options(hard_fraction=0.25, test_sequences=2000), optimizer.Config(learning_rate=0.12)
     return Settings("sums", "sparse", run, architecture, Config(digits), options, rule)
 

@@ -32,8 +32,7 @@ class Options(translation.Options):
 def diversified(source: str | None = None, init_from: str | None = None) -> Settings:
     """Return the settings of recipe `translate`, for the flags of this task."""
     settings = translation.RECIPES["translate"](source, init_from)
-    run, options = replace(settings.training, recipe="diversified"), Options(**vars(settings.options))
-    return replace(settings, task="diversified", training=run, options=options)
+    return replace(settings, task="diversified", options=Options(**vars(settings.options)))
 
 
 RECIPES = {"diversified": diversified}
