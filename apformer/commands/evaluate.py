@@ -2,7 +2,7 @@
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,10 +76,10 @@ def evaluate(args: Evaluate) -> None:
 def evaluate_text(args: Evaluate, file: str) -> dict:
     """Return the cost of the text of --text by a language model. Raises UserError that names the flag or the file."""
     lm = language_model.load(args.run, args.member, args.adapter)
-    window, most = args.window, lm.max_tokens or 2**20
+    window, least, most = args.window, 1 if args.stride is None else 2, lm.max_tokens or 2**20
     if window is None:  # all that it can read, or the context of training
-        window = lm.max_tokens or max(2, load_settings(directory.find(args.run)).data.context)
-    require("window", 2 <= window <= most, args, f"2 to {most}")
+        window = lm.max_tokens or load_settings(directory.find(args.run)).data.context
+    require("window", least <= window <= most, replace(args, window=window), f"{least} to {most}")
     require("stride", args.stride is None or 1 <= args.stride <= window, args, f"1 to {window}, the tokens of a window")
     text = corpus.read(file)
     try:

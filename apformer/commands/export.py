@@ -96,12 +96,12 @@ def write_gpt2(folder: Path, params: dict, cfg: Any, tokenizer: Any = None, ends
         gpt2.save(folder, params, cfg)
         return
     special, (_, default) = tokenizer.special_tokens, tokenizer.with_end()
-    end = next(iter([*ends, *special & {default}, *(special if len(special) == 1 else ())]), None)
-    gpt2.save(folder, params, cfg, end_of_text=end)
+    ends = list(ends or special & {default} or (special if len(special) == 1 else ()))
+    gpt2.save(folder, params, cfg, ends)
     pretrained.save(tokenizer, folder / "tokenizer.json")
     if tokenizer.by_characters:
         return
-    names = dict.fromkeys(("bos_token", "eos_token"), tokenizer.decode([end])) if end in special else {}
+    names = dict.fromkeys(("bos_token", "eos_token"), tokenizer.decode(ends[:1])) if special & {*ends[:1]} else {}
     files.write_json(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"} | names)
 
 

@@ -57,8 +57,10 @@ def sampling_of(rows: int, sampling: Sampling) -> Sampling:
         ("repetition_penalty", np.float32, 0.01, 100),
     ):
         values = np.asarray(getattr(sampling, name))
-        if values.shape not in ((), (rows,)) or not ((least <= values) & (values <= most)).all():
-            raise ValueError(f"{name} {values} is out of range: give {least} to {most}, once or for each row")
+        if values.shape not in ((), (rows,)):
+            raise ValueError(f"{name} has the shape {values.shape}: give one number, or {rows}")
+        if not ((least <= values) & (values <= most)).all():
+            raise ValueError(f"{name} {values} is out of range: give {least} to {most}")
         fields.append(np.broadcast_to(values.astype(dtype), rows))
     return Sampling(*fields)
 

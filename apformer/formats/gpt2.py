@@ -12,6 +12,7 @@ import dataclasses
 import hashlib
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -113,10 +114,10 @@ def load(folder: str | Path) -> tuple[Config, Params]:
     return cfg, gpt2_tensors.to_params(read, cfg)
 
 
-def save(folder: str | Path, params: Params, cfg: Config, end_of_text: int | None = None) -> None:
+def save(folder: str | Path, params: Params, cfg: Config, ends: Sequence[int] = ()) -> None:
     """Save a model to a new or empty folder, for `load` and `transformers`. Missing biases become zeros.
 
-    end_of_text: the token that ends a text. The default is GPT-2's, if the vocabulary has the size of GPT-2's.
+    ends: tokens that end a text, such as 50256, GPT-2's.
 
     Raises UserError: USAGE if GPT-2 has no such architecture (it names the field) or the folder is not empty; DISK if
     it cannot be written. Raises ValueError if the parameters do not match cfg.
@@ -130,7 +131,7 @@ def save(folder: str | Path, params: Params, cfg: Config, end_of_text: int | Non
     tensors = gpt2_tensors.from_params(params, cfg)
     named = {name if name == "lm_head.weight" else PREFIX + name: tensor for name, tensor in tensors.items()}
     safetensors.write(folder / model_folder.WEIGHTS, named, {"format": "pt"})
-    write_json(folder / "config.json", config_of(cfg, params["embedding"]["table"].dtype, end_of_text))
+    write_json(folder / "config.json", config_of(cfg, params["embedding"]["table"].dtype, ends))
 
 
 def require_gpt2(cfg: Config, remedy: str = "export it with --to safetensors") -> None:
@@ -152,10 +153,9 @@ def digest(params: Params, cfg: Config) -> str:
     return sha256.hexdigest()
 
 
-def config_of(cfg: Config, dtype: np.dtype | str, end_of_text: int | None) -> dict[str, Any]:
+def config_of(cfg: Config, dtype: np.dtype | str, ends: Sequence[int]) -> dict[str, Any]:
     """Return the content of config.json. Arguments: see `save`."""
-    if end_of_text is None and cfg.vocab_size == SIZES["gpt2"].vocab_size:
-        end_of_text = cfg.vocab_size - 1
+    first = next(iter(ends), None)
     return {
         "model_type": "gpt2",
         "architectures": ["GPT2LMHeadModel"],
@@ -163,8 +163,8 @@ def config_of(cfg: Config, dtype: np.dtype | str, end_of_text: int | None) -> di
         "activation_function": next(name for name, value in ACTIVATIONS.items() if value == cfg.activation),
         "scale_attn_weights": cfg.similarity == "scaled_dot",
         "embd_pdrop": cfg.dropout,
-        "bos_token_id": end_of_text,
-        "eos_token_id": end_of_text,
+        "bos_token_id": first,
+        "eos_token_id": [*ends] if len(ends) > 1 else first,
         "dtype": str(dtype),
     }
 

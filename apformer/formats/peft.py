@@ -132,7 +132,7 @@ def load(folder: str | Path, architecture: ModuleType, params: Params, cfg: Conf
             weights[f"{place}.weight"] = _adapt(W_IO, tensors, [names.pop(name) for name in pair], config, place)
     if names:
         fault = f"holds {min(names.values())}, which has no partner or adapts no matrix of this model"
-        raise UserError(f"{tensors.path} {fault}: {BASE}", CHECKPOINT)
+        raise UserError(f"{tensors.path} {fault}: {BASE}, or merge it with `peft`", CHECKPOINT)
     return gpt2_tensors.to_params(weights.__getitem__, cfg)
 
 

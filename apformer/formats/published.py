@@ -71,7 +71,7 @@ def findings(folder: str | Path) -> list[Finding]:
 def _differences(cfg: Config, name: str) -> dict[str, str]:
     """Return {field of config.json: its value instead of the published one}."""
     sizes = (replace(each, d_ff=each.d_ff or 4 * each.d_model) for each in (cfg, gpt2.SIZES[name]))
-    ours, published = (gpt2.config_of(each, "", 0) for each in sizes)
+    ours, published = (gpt2.config_of(each, "", ()) for each in sizes)
     return {field: f"{field} {ours[field]} instead of {x}" for field, x in published.items() if ours[field] != x}
 
 

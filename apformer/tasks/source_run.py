@@ -11,26 +11,24 @@ from apformer.settings import Settings
 from apformer.tasks import settings_file
 
 
-def read(folder: str | Path, task: str, trained: str, remedy: str) -> Settings:
+def read(folder: str | Path, task: str) -> Settings:
     """Read the settings of a run.
 
     Args:
         folder: Directory of the run.
         task: Name of its task.
-        trained: What it was trained on or to do, such as "on a text", for messages.
-        remedy: What to do about another folder.
 
     Raises:
         UserError: USAGE for a folder that holds no run of this task, CHECKPOINT if its config.json is damaged.
     """
-    file = Path(folder) / "config.json"
+    file, remedy = Path(folder) / "config.json", f"name a run of {task}"
     if not os.path.isdir(folder):  # pathlib raises where a name is too long
         raise UserError(f"{folder} is not a directory: {remedy}")
     if not file.is_file():
         raise UserError(f"{folder} holds no run (no config.json): {remedy}")
     config = files.read_json(file)
-    if isinstance(config, dict) and config.get("task", task if "flags" in config else None) != task:
-        raise UserError(f"{folder} was not trained {trained}: {remedy}")
+    if isinstance(config, dict) and (other := config.get("task", task if "flags" in config else None)) != task:
+        raise UserError(f"{folder} is {f'a run of {other}' if other else 'no run'}: {remedy}")
     return settings_file.from_dict(config, file)
 
 

@@ -89,7 +89,6 @@ def test_a_folder_is_given_back_bit_for_bit(tmp_path, prefix, untied):
             "similarity": "dot",
             "n_layers": 5,
             "norm_epsilon": 0.1,
-            "vocab_size": 50257,
             "embedding_std": 0.02,
         },
     ],
@@ -97,14 +96,15 @@ def test_a_folder_is_given_back_bit_for_bit(tmp_path, prefix, untied):
 def test_what_is_saved_is_loaded_bit_for_bit(tmp_path, random_params, changes):
     cfg = say(**changes)
     params = random_params(cfg)
-    gpt2.save(tmp_path / "folder", params, cfg)
+    ends = [5, 0] if "n_layers" in changes else []
+    gpt2.save(tmp_path / "folder", params, cfg, ends)
     again_cfg, again = gpt2.load(tmp_path / "folder")
     assert again_cfg == dataclasses.replace(cfg, embedding_std=None)  # which a trained model has no use for
     jax.tree.map(np.testing.assert_array_equal, again, params)
     with safetensors.safe_open(tmp_path / "folder" / "model.safetensors", framework="numpy") as file:
         assert file.metadata() == {"format": "pt"}  # transformers asks for it
     config = read_json(tmp_path / "folder" / "config.json")
-    assert config["eos_token_id"] == (50256 if cfg.vocab_size == 50257 else None)
+    assert (config["bos_token_id"], config["eos_token_id"]) == ((5, ends) if ends else (None, None))
     with refused(USAGE, "holds files, and none is overwritten"):
         gpt2.save(tmp_path, params, cfg)
 

@@ -60,6 +60,5 @@ def read_config(folder: str | Path) -> tuple[str, Any]:
     path = Path(folder)
     if is_gpt2(path):
         return "model", gpt2.read_config(path / "config.json")
-    others = "use `apformer predict` or `apformer translate`, or name a run of a text"
-    source = source_run.read(path, "text", "on a text", others)
+    source = source_run.read(path, "text")
     return source.architecture, source.model

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 import optax
 
 from apformer import loss
-from apformer.errors import DATA, UserError
+from apformer.errors import DATA, UserError, tell
 from apformer.flags import require
 from apformer.settings import Settings, architecture_of, training_apply, with_part
 from apformer.tasks import Feed, Loss, LossAndMetrics, defaults
@@ -84,6 +85,9 @@ def read_rows(settings: Settings) -> shards.Prepared:
         tokenizer = pretrained.load(cfg.tokenizer)
     if source is not None:
         tokenizer = text_tokenizer.for_model(tokenizer, vocab_size, source)
+        with suppress(UserError):  # a folder without a tokenizer, or one that is gone when a run is resumed
+            if tokenizer.to_json() != text_tokenizer.for_model(pretrained.load(source), vocab_size, source).to_json():
+                tell(f"the tokenizer of {cfg.tokenizer} is not that of {source}: ids mean other pieces than it learned")
     dtype, tokens = np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32, []
     for name, part in zip(("training", "validation"), parts, strict=True):
         try:

@@ -99,6 +99,9 @@ def check(cfg: Config) -> None:
         raise UserError("--source and --target belong together: give two files, or none for number words")
     if cfg.source is None and (cfg.validation or cfg.test):
         raise UserError("--validation and --test go with --source and --target: give these too")
+    for flag in ("largest", "numbers", "test_sentences"):
+        if cfg.source is not None and getattr(cfg, flag) != getattr(Config, flag):
+            raise UserError(f"--{flag} is of number words, and --source gives the sentences: drop one of the two")
     require_whole("largest", cfg, 99, 10**15 - 1)
     require_whole("numbers", cfg, 1, 1_000_000)
     require_whole("test_sentences", cfg, 1, 1_000_000)

@@ -10,6 +10,7 @@ import numpy as np
 
 from apformer import seq2seq
 from apformer.decoding import beam, buckets, generate
+from apformer.errors import tell
 from apformer.settings import Settings
 from apformer.tasks import Progress
 from apformer.tasks.translation import training, vocabularies
@@ -54,7 +55,7 @@ def translate(
     """Return the translation of each sentence; of a blank one, no text.
 
     Args:
-        sentences: Texts.
+        sentences: Texts, or one.
         run: Run of a translator, from `apformer.load`.
         temperature: See `search`.
         seed: Seed of the draws.
@@ -64,6 +65,7 @@ def translate(
     Raises:
         UserError: Exit code DATA, for a sentence that is too long.
     """
+    sentences = [sentences] if isinstance(sentences, str) else sentences
     source, target = vocabularies.load(run.path)
     sources = training.encode_side(source, sentences, name, run.settings.data, "translate shorter sentences")
     found = search(sources, run.params, run.settings, temperature, seed, progress)
@@ -88,7 +90,7 @@ def search(
         seed: Seed of the draws.
         progress: Called with the number of translated sentences, and of all.
     """
-    options, key, done = settings.options, jax.random.key(seed), 0
+    options, key, done, cut = settings.options, jax.random.key(seed), 0, 0
     translations = [np.zeros(0, np.int32)] * len(sources)
     progress(done, len(sources))  # shown while the first batch is compiled
     for batch in batches(sources, settings.data.longest):
@@ -97,8 +99,11 @@ def search(
         tokens_BN = _decode(params, batch.source_BS, batch.lengths_B, key_of_batch, *how)
         for n, tokens_N in zip(batch.rows, np.asarray(tokens_BN), strict=False):
             translations[n] = before_end(tokens_N, settings.model)
+            cut += len(translations[n]) == batch.steps
         done += len(batch.rows)
         progress(done, len(sources))
+    if cut:
+        tell(f"{cut:,} of {len(sources):,} translations are cut: they do not end within twice the source and 16 tokens")
     return translations
 
 

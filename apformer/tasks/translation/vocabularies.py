@@ -44,7 +44,7 @@ def load(path: Path) -> Pair:
 
 def of_run(folder: str) -> Settings:
     """Read the model and data of a run of a translator. Raises UserError if the folder holds none."""
-    return source_run.read(folder, "translation", "to translate", "name a run of --recipe translate")
+    return source_run.read(folder, "translation")
 
 
 def files(tokenizers: Pair) -> dict[str, str]:

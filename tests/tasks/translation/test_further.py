@@ -47,10 +47,10 @@ def test_it_begins_with_the_model_and_the_vocabulary_of_a_run_that_may_then_be_g
     [
         (["--d_model", "32"], "--d_model 32 contradicts --init_from {first}, whose d_model is 16: drop", errors.USAGE),
         (["--vocabularies", "apart"], "--vocabularies apart contradicts --init_from {first}", errors.USAGE),
-        (["--init_from", "nowhere"], "nowhere is not a directory: name a run of --recipe translate", errors.USAGE),
-        (["--init_from", "gpt2"], "gpt2 was not trained to translate: name a run of --recipe translate", errors.USAGE),
+        (["--init_from", "nowhere"], "nowhere is not a directory: name a run of translation", errors.USAGE),
+        (["--init_from", "gpt2"], "gpt2 is no run: name a run of translation", errors.USAGE),
         (["--init_from", "damaged"], "damaged/config.json is damaged or of another version", errors.CHECKPOINT),
-        (["--init_from", "sums"], "sums was not trained to translate: name a run of --recipe", errors.USAGE),
+        (["--init_from", "sums"], "sums is a run of sums: name a run of translation", errors.USAGE),
     ],
 )
 def test_what_contradicts_the_run_is_refused_by_name(flags, sentence, code, first, texts, tmp_path, capsys):

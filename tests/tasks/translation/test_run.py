@@ -266,10 +266,12 @@ def test_its_page_holds_what_it_was_asked_and_how_it_answered(run, trained):
     ("flags", "sentence", "exit_code"),
     [
         (
-            "--source {file} --target {file} --validation {file} {file} --test {long} {long}",
+            "--largest 999999 --numbers 30000 --source {file} --target {file} --validation {file} {file} "
+            "--test {long} {long}",
             "{long}: '" + "\u0436" * 40 + "' has 301 tokens with its end, more than 128",
             errors.DATA,
         ),
+        ("--source {file} --target {file}", "--largest is of number words, and --source gives the", errors.USAGE),
         ("--label_smoothing 1", "--label_smoothing 1.0 is out of range", errors.USAGE),
         ("--ema 1", "--ema 1.0 is out of range: give at least 0 and less than 1", errors.USAGE),
         ("--average 9", "--average 9 is of more checkpoints than --keep 3", errors.USAGE),
