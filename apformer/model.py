@@ -1,8 +1,8 @@
 """The decoder-only transformer: embed, N blocks of masked self-attention and feed-forward, read out the next token.
 
     x_0     = E[tokens] + PE
-    x_{l+1} = x_l + attention(norm(x_l)) + feedforward(norm(.))          l = 0 .. n_layers - 1
-    logits  = norm(x_L) W_out + b                                        logits at t predict token t + 1
+    h_l     = x_l + attention(norm(x_l)),    x_{l+1} = h_l + feedforward(norm(h_l))        l = 0 .. n_layers - 1
+    logits  = x_L W_out + b, or norm(x_L) W_out + b with final_norm;  logits at t predict token t + 1
 
 The decoder of GPT-2 (Radford et al. 2019). The defaults of `Config` are the sketch: one pre-norm block, one head.
 """

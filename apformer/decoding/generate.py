@@ -6,10 +6,10 @@ Prefill reads all of a prompt but its last token at once. Then every step feeds 
 all tokens before it. A step transforms its logits z in this order, which is that of `transformers`; each filter applies
 to the tokens that the filters before it have kept:
 
-1. repetition penalty  z_v / penalty where z_v > 0, z_v penalty elsewhere, for tokens v of the row (Keskar et al. 2019)
+1. repetition penalty  z_v / penalty where z_v > 0, else z_v * penalty, for tokens v of the row (Keskar et al. 2019)
 2. temperature         softmax(z / t); with 0, the most likely token alone
 3. top-k               the k most likely tokens (Fan et al. 2018)
-4. top-p               the fewest most likely tokens whose probabilities sum to p (Holtzman et al. 2020)
+4. top-p               the fewest most likely tokens whose probabilities sum to p or more (Holtzman et al. 2020)
 5. min-p               the tokens at least p times as likely as the most likely one (Nguyen et al. 2024)
 
 All of these are arguments of the compiled program, one for each row, so other values compile nothing. Each row has its
@@ -34,7 +34,7 @@ class Sampling(NamedTuple):
     Attributes:
         temperature: Divides the logits; 0 takes the most likely token.
         top_k: Number of most likely tokens to draw from; 0 for all.
-        top_p: Draw from the fewest most likely tokens whose probabilities sum to this, 0 to 1.
+        top_p: Draw from the fewest most likely tokens whose probabilities sum to this or more, 0 to 1.
         min_p: Least probability of a token, as a share of the largest, 0 to 1.
         repetition_penalty: Divides the logits above 0 of tokens that the row has, and multiplies those below 0.
     """
@@ -153,10 +153,10 @@ def generate(
         lengths_B: Length of each prompt, at least 1.
         steps: Number of tokens.
         key: Key of the draws: step n of row b draws with fold_in(fold_in(key, b), n).
-        sampling: Parameters of the draw, without repetition penalty; None for the most likely tokens.
+        sampling: Parameters of the draw, of which the repetition penalty is ignored; None for the most likely tokens.
 
     Raises:
-        ValueError: For fewer than 1 step.
+        ValueError: For fewer than 1 step, or a Sampling without a key.
     """
     if steps < 1:
         raise ValueError(f"{steps} steps generate nothing: use at least 1")

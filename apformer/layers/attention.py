@@ -1,8 +1,8 @@
-"""Attention(Q, K, V) = softmax(Q K^T / sqrt(K) + bias) V, over the keys a query may see (Vaswani et al. 2017, 3.2).
+"""Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k) + bias) V, over the keys a query may see (Vaswani et al. 2017, 3.2).
 
-A layer projects its input to heads, rotates queries and keys (`position/`), stores keys and values in a cache, compares
-them (other scores: `similarity/`), masks, normalises, sums the values, and joins the heads. A sink is one more key for
-each head, with a learned score and the value 0 (Xiao et al. 2024): so a head can read nothing.
+A layer projects its input to heads of width d_k = K, rotates queries and keys (`position/`), caches keys and values,
+compares queries with keys (`similarity/`), masks, takes the softmax, sums the values and joins the heads. A sink is one
+more key for each head, with a learned score and the value 0 (Xiao et al. 2024): so a head can read nothing.
 """
 
 from collections.abc import Callable

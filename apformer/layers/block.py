@@ -4,7 +4,7 @@
     post-norm    norm(x + sublayer(x))         Vaswani et al. 2017, figure 1
 
 Two sub-layers, attention then feed-forward. A decoder that reads a source has cross-attention between the two.
-The parameters of a stack have a leading axis of layers. A scan over it compiles one block, whatever the depth.
+The parameters of a stack have a leading axis of layers. A scan over it compiles one block; up to four are unrolled.
 Generation reads a list of layers instead, since a scan would copy each layer out of the stack for every token.
 """
 

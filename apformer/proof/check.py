@@ -1,6 +1,7 @@
 """Prove that a trained model makes no error: `python check.py [--theorem]` in the folder of the model.
 
-It needs Python and numpy: no compiler, no JAX, and nothing of apformer. The proof has three steps:
+It needs Python and numpy: no compiler, no JAX, and in a folder that `apformer export --to proof` wrote, nothing of
+apformer. The proof has three steps:
 
 1. Read the weights, and compare their SHA-256 with that of the certificate.
 2. Compute the logits after every string of tokens that a prediction depends on. contexts.py lists these strings, some
@@ -44,7 +45,7 @@ SAFE = 1e-6  # smallest margin of a theorem, as a share of the largest logit
 LEAST = float(np.finfo(np.float32).min)  # margin of a string whose logits are not all finite
 WORST = 20  # contexts with the smallest margins that a tally lists
 SAVE_EVERY = 30  # seconds
-# wrong: strings that are continued wrongly; covered: strings whose margin is above its bound; largest: logit.
+# wrong: strings that are continued wrongly; covered: strings whose margin is above its bound; largest: size of a logit.
 TALLY = {"slices": 0, "strings": 0, "wrong": 0, "covered": 0, "largest": 0.0, "least_ratio": None}
 TALLY |= {"parts": {}, "worst": [], "contexts": 0, "errors": 0, "smallest_margin": None}
 
