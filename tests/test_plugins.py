@@ -63,7 +63,7 @@ def test_two_packages_that_bring_one_name_are_both_named(bring):
     assert refusal(tasks.load, "words") == "apformer and one bring the task words each: uninstall all but one"
 
 
-def test_a_second_recipe_of_one_name_and_a_task_at_fault_are_left_out_and_named(bring, capsys):
+def test_a_second_recipe_of_one_name_and_a_task_at_fault_are_left_out_and_named(bring, capsys, monkeypatch):
     bring(("other", "letters", "apformer.tasks.words"), ("another", "fault", "there_is_no_such_module"))
     assert tasks.recipes()["words"] == "words"
     fault, twice = capsys.readouterr().err.splitlines()
@@ -73,6 +73,8 @@ def test_a_second_recipe_of_one_name_and_a_task_at_fault_are_left_out_and_named(
         "apformer: other brings the task letters, whose recipe words is left out, since the task words has one of that "
         "name: repair or uninstall other"
     )
+    monkeypatch.setattr("apformer.tasks.words.RECIPES", ["words"])
+    assert "whose RECIPES is no {recipe: function}" in refusal(tasks.load, "letters")
 
 
 score, QUERY = slice, np.zeros((1, 3, 2, 4))  # of a package: what it makes of queries and keys is no array

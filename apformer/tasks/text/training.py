@@ -85,6 +85,7 @@ def read_rows(settings: Settings) -> shards.Prepared:
         tokenizer = pretrained.load(cfg.tokenizer)
     if source is not None:
         tokenizer = text_tokenizer.for_model(tokenizer, vocab_size, source)
+    if source not in (None, cfg.tokenizer):
         with suppress(UserError):  # a folder without a tokenizer, or one that is gone when a run is resumed
             if tokenizer.to_json() != text_tokenizer.for_model(pretrained.load(source), vocab_size, source).to_json():
                 tell(f"the tokenizer of {cfg.tokenizer} is not that of {source}: ids mean other pieces than it learned")
