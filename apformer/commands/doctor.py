@@ -1,9 +1,10 @@
-"""Print versions, devices and disk space; verify a run, doctor RUN, or a published GPT-2, doctor gpt2 FOLDER."""
+"""Print versions, devices and disk space; verify a run or a model, or compare a GPT-2 with the published one."""
 
 import json
 import os
 import shutil
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import jax
@@ -16,19 +17,20 @@ from apformer.files import FilePath
 from apformer.formats import published
 from apformer.machine import compiler, refusals
 from apformer.runs import directory, provenance
-from apformer.runs.findings import Finding, findings
+from apformer.runs.findings import Finding, findings, found
 from apformer.tasks.text import folders
+from apformer.tokenizers import pretrained
 
 
 @dataclass(frozen=True)
 class Doctor:
     """Print versions, devices, disk space, permissions, and whether XLA computes rightly.
 
-    Or verify a whole run, or a published GPT-2: `apformer doctor gpt2 FOLDER`.
+    Or verify a whole run or a GPT-2 folder, or compare one with the published GPT-2: `apformer doctor gpt2 FOLDER`.
 
     Attributes:
         run: Run directory to verify instead: every file, and what the files say of each other. Nothing is changed. Or
-            the word gpt2, before a folder.
+            a GPT-2 folder: whether its weights and its tokenizer can be read. Or the word gpt2, before a folder.
         folder: After the word gpt2: folder of a published GPT-2, to compare with the sizes, shapes and sums it should
             have.
         json: Print one JSON object.
@@ -45,8 +47,10 @@ def verify(args: Doctor) -> None:
     if (args.folder or path == "gpt2") and (args.run != "gpt2" or not os.path.isdir(path)):
         words = " ".join(filter(None, (args.run, args.folder)))
         raise UserError(f"{words} names no folder: give one after gpt2, as in `apformer doctor gpt2 FOLDER`")
-    if args.folder or folders.holds_gpt2(path):
+    if args.folder:
         results = [Finding(*each) for each in published.findings(path)]
+    elif folders.holds_gpt2(path):
+        results = [found("weights", published.weights, Path(path)), found("tokenizer", _tokenizer, path)]
     else:
         path = directory.find_begun(args.run)
         results = findings(path)
@@ -60,6 +64,10 @@ def verify(args: Doctor) -> None:
         raise UserError(
             f"{path} is not sound ({', '.join(faults)}): follow the lines marked FAULT", next(iter(faults.values()))
         )
+
+
+def _tokenizer(folder: str) -> str:
+    return f"{pretrained.load(folder).vocab_size:,} tokens"
 
 
 def doctor(args: Doctor) -> None:

@@ -62,7 +62,7 @@ def findings(folder: str | Path) -> list[Finding]:
         compare("config.json", "config.json", lambda: str(gpt2.read_config(folder / "config.json")))
     else:
         compare("config.json", "config.json", lambda: _config(cfg, name))
-        if not compare("weights", model_folder.WEIGHTS, lambda: _weights(folder)):
+        if not compare("weights", model_folder.WEIGHTS, lambda: weights(folder)):
             compare("sha256", model_folder.WEIGHTS, lambda: _sums(folder, name))
     compare("tokenizer", "tokenizer.json", lambda: _tokenizer(folder))
     return findings
@@ -85,7 +85,8 @@ def _config(cfg: Config, name: str) -> str:
     raise UserError(f"none of the published sizes; nearest is {nearest}", CHECKPOINT)
 
 
-def _weights(folder: Path) -> str:
+def weights(folder: Path) -> str:
+    """Return a sentence about the weights of a GPT-2 folder. Raises UserError as `gpt2.load` does."""
     _, params = gpt2.load(folder)
     count = optax.tree.size(params)
     return f"{count:,} parameters, all names and shapes as in config.json, all finite"

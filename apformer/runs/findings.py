@@ -29,32 +29,30 @@ class Finding(NamedTuple):
     code: int = 0
 
 
+def found(what: str, check: Callable[..., str], *args: Any) -> Finding:
+    """Return the Finding with the sentence that check(*args) returns, or with the UserError that it raises."""
+    try:
+        return Finding(what, check(*args))
+    except UserError as fault:
+        return Finding(what, str(fault), fault.exit_code)
+
+
 def findings(path: Path) -> list[Finding]:
     """Return a Finding of each part of a run directory."""
-    results, saved = [], selection.steps(path / "checkpoints")
-
-    def examine(name: str, check: Callable, *args: Any) -> None:
-        """Add the sentence that check(path, *args) returns, or the UserError that it raises."""
-        try:
-            results.append(Finding(name, check(path, *args)))
-        except UserError as fault:
-            results.append(Finding(name, str(fault), fault.exit_code))
-
-    examine("config.json", _config)
+    results, saved = [found("config.json", _config, path)], selection.steps(path / "checkpoints")
     if results[-1].code:
         return results
     settings = load_settings(path)
-    examine("dataset", _dataset)
-    examine("metrics.jsonl", _metrics, settings)
+    results += [found("dataset", _dataset, path), found("metrics.jsonl", _metrics, path, settings)]
     sound = not results[-1].code and saved
     lines = {record["step"]: record for record in read_metrics(path)} if sound else {}
     for step in saved:
-        examine(f"checkpoint {step}", _checkpoint, settings, step, lines)
+        results.append(found(f"checkpoint {step}", _checkpoint, path, settings, step, lines))
     if not saved:
         results.append(Finding("checkpoints", f"none yet: {typed('resume', path)} trains"))
     for name in ("evaluation.json", "certificate.json"):
         if (path / name).exists():
-            examine(name, _result, settings, name)
+            results.append(found(name, _result, path, settings, name))
     return [*results, *_leftovers(path), _lock(path)]
 
 
