@@ -93,7 +93,7 @@ def write_gpt2(folder: Path, params: dict, cfg: Any, tokenizer: Any = None, ends
     transformers reads byte pairs. It has no format for characters: only apformer reads these.
     """
     if tokenizer is None:
-        gpt2.save(folder, params, cfg)
+        gpt2.save(folder, params, cfg, ends)
         return
     special, (_, default) = tokenizer.special_tokens, tokenizer.with_end()
     ends = list(ends or special & {default} or (special if len(special) == 1 else ()))

@@ -62,7 +62,7 @@ def _start(args: list[str], program: str) -> Settings:
     name = flags.cut(args, "recipe", f"one of {', '.join(recipes)}")[1] or Training.recipe
     if name not in recipes:
         raise UserError(
-            f"--recipe {name} is none of {', '.join(recipes)}: give one of these, or see to the package that brings it"
+            f"--recipe {name} is none of {', '.join(recipes)}: give one of these, or install or mend its package"
         )
     arguments = [(p.name, p.annotation, p.default) for p in _arguments(name).values()]
     values = vars(flags.first(dataclasses.make_dataclass("Arguments", arguments), args, program))
@@ -73,6 +73,8 @@ def _start(args: list[str], program: str) -> Settings:
     except ValueError as error:
         raise UserError(f"--{error}") from None
     except (AttributeError, TypeError) as error:
+        if recipes[name] in tasks.OWN:
+            raise
         says = f"whose recipe {name} makes no settings ({type(error).__name__}: {error})"
         raise plugins.fault(tasks.GROUP, recipes[name], says) from error
     if settings.task != recipes[name]:

@@ -21,7 +21,8 @@ from apformer.errors import DATA, UserError, tell
 from apformer.files import FilePath
 from apformer.flags import require, require_whole
 
-OTHERS = {"metrics.jsonl", "model.safetensors", "tokenizer.json", "000000.bin"}  # of a run, a model or tokens
+# Files of folders that hold a run, a model or tokens.
+OTHERS = {"metrics.jsonl", "model.safetensors", "model.safetensors.index.json", "tokenizer.json", "000000.bin"}
 SHOWN = 5  # most names of skipped files in a message
 
 

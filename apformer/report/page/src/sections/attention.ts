@@ -19,7 +19,7 @@ export function attention(state: State): HTMLElement {
     : "Each head mixes, for every character, what it finds at that character and at those before it. Rows ask, columns " +
       "are read; point at a row, or at a digit in the strip, to see what it reads. The pictures follow the text above.";
   const sink = state.cfg.attention_sink
-    ? " The sink of a head is a learned key without a value: the weight that it takes reads no token."
+    ? " The sink of a head is a key with a learned score and no value: the weight that it takes reads no token."
     : "";
   const all = sights(state);
   let pinned = mostWorth(state.run, all);
