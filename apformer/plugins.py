@@ -31,6 +31,14 @@ def names(group: str, builtin: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted({*builtin, *(entry.name for entry in _entries(group))}))
 
 
+def versions() -> dict[str, str]:
+    """Return {name: version} of the installed packages that bring plugins."""
+    entries = entry_points()
+    groups = (group for group in entries.groups if group.startswith("apformer."))
+    packages = (entry.dist for group in groups for entry in entries.select(group=group))
+    return {package.name: package.version for package in packages if package}
+
+
 def load(group: str, name: str, builtin: tuple[str, ...], package: str, required: tuple[str, ...] = ()) -> Any:
     """Import the module of a name.
 

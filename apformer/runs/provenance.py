@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from apformer import __version__, files
+from apformer import __version__, files, plugins
 from apformer.errors import UserError
 
 OF_SHAPES = ("jax_enable_x64", "jax_default_prng_impl")  # these also decide the dtypes of saved arrays
@@ -19,8 +19,8 @@ PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
 
 def versions() -> dict[str, str]:
-    """Return {name: version} of Python, of apformer and of the packages that a run depends on."""
-    packages = {package: version(package) for package in PACKAGES}
+    """Return {name: version} of Python, of apformer and of the packages that a run depends on, plugins among them."""
+    packages = {package: version(package) for package in PACKAGES} | plugins.versions()
     return {"python": platform.python_version(), "apformer": __version__} | packages
 
 

@@ -103,7 +103,7 @@ distance = distance
 USE = """
 from apformer.layers import config
 import jax, jax.numpy as jnp, numpy as np
-from apformer import model, optimizer
+from apformer import model, optimizer, plugins
 from apformer.analysis import ablate
 from apformer.runs import recipes
 from apformer.tasks import settings_file
@@ -121,6 +121,7 @@ assert model.reach(cfg) == 2 and ablate.parts(params)
 settings = recipes.parse(["--position", "slanted", "--steepness", "0.25", "--similarity", "distance"])
 assert settings.model.position_options == config.load("position", "slanted").Scheme(0.25)
 assert settings_file.from_dict(settings_file.to_dict(settings), "config.json") == settings
+assert plugins.versions()["mine"] == "1"
 """
 
 
