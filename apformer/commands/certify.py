@@ -29,14 +29,14 @@ KEEP_EVERY = 30  # seconds
 
 @dataclass(frozen=True)
 class Certify:
-    """Prove a run on every context that exists: writes certificate.json.
+    """Prove that a run is right in every context, and write certificate.json.
 
     Attributes:
         run: Run directory. The default is the latest run.
         member: Number of a member of a population. The default is the best on validation rows.
         step: Saved step to certify. The default is the best; of a population, the best on the mean.
-        screen: Let JAX ask every context in float32 instead: sooner, and no proof.
-        theorem: Prove exact arithmetic alone, without the bounds of float32 rounding: sooner.
+        screen: Let JAX compute every context in float32 instead: faster, but no proof.
+        theorem: Prove exact arithmetic alone, without the bounds of float32 rounding: faster.
         compare: Compare every logit of the proof with what JAX computes here.
         yes: Continue even if it takes longer than 30 minutes. After a stop, the same command continues it.
         json: Print one JSON object instead of a table.
@@ -53,7 +53,7 @@ class Certify:
 
 
 def certify(args: Certify) -> None:
-    """Ask every context of a run's best checkpoint; print the certificate, or JSON.
+    """Certify a run's best checkpoint, and print the certificate, or JSON.
 
     Raises:
         UserError: Exit code NOT_CERTIFIED, once it is printed, if the model is not proven, or with errors if it is

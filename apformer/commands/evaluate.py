@@ -22,7 +22,7 @@ from apformer.tasks.text import corpus, folders, perplexity
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Measure a run as its task does: writes evaluation.json and figures.
+    """Measure a run as its task does, and write evaluation.json and figures.
 
     With --text FILE, measure what a text costs a language model: perplexity, nats per token, bits per byte. This writes
     nothing.

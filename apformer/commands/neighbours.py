@@ -12,7 +12,7 @@ from apformer.runs import restore
 
 @dataclass(frozen=True)
 class Neighbours:
-    """Words nearest to others: `apformer neighbours RUN king queen` prints a line for each.
+    """Print the words nearest to others: `apformer neighbours RUN king queen` prints a line for each.
 
     Attributes:
         run_and_words: [RUN] [WORD ...]; + or - between words makes a sum. The defaults are the latest run, and words of

@@ -45,7 +45,7 @@ BYTE_PAIRS = 1000  # tokens to learn without --vocab_size
 
 @dataclass(frozen=True)
 class Tokenize:
-    """Cut a text into tokens, or learn how: `apformer tokenize FOLDER --text "some words"`.
+    """Cut a text into tokens, or learn a tokenizer: `apformer tokenize FOLDER --text "some words"`.
 
     Attributes:
         tokenizer: File or folder of a tokenizer: a run of a text, a tokenizer.json, a GPT-2 folder,

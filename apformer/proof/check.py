@@ -73,12 +73,12 @@ class Case(NamedTuple):
 
     @property
     def total(self) -> int | None:
-        """The number of contexts; None if the module has no `count`."""
+        """Return the number of contexts; None if the module has no `count`."""
         return self.contexts.count(self.data, self.cfg) if hasattr(self.contexts, "count") else None
 
     @property
     def bounded(self) -> bool:
-        """True if rounding is bounded. A module with its own `logits` needs its own `bounded_logits`."""
+        """Return whether rounding is bounded. A module with its own `logits` needs its own `bounded_logits`."""
         return not self.exact and (hasattr(self.contexts, "bounded_logits") or not hasattr(self.contexts, "logits"))
 
     def slices(self) -> Iterator[np.ndarray]:

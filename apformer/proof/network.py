@@ -220,7 +220,7 @@ def distinct(numbers: np.ndarray) -> np.ndarray:
 
 
 def look_up(codes: np.ndarray, places: np.ndarray, base: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return (seen, below) of a layer: the row in `below` of each string that a string of `codes` reads, and `below`.
+    """Return (seen, below): `below` lists the distinct strings that a layer reads, `seen` their rows for each code.
 
     Args:
         codes: (N,) strings of the layer.

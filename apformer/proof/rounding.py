@@ -172,7 +172,7 @@ def tight_bound(last: LastLayer, columns: np.ndarray, through: np.ndarray, w: di
 
 
 def remainder(e: np.ndarray, least: np.ndarray, D: int) -> np.ndarray:
-    """Bound the second order of a norm, |r(y + dy) - r(y) - J dy|.
+    """Bound the second-order error of a norm, |r(y + dy) - r(y) - J dy|.
 
     |dy| is at most e, and the divisor of the norm at least `least` on the way. r = sqrt(D) u for the first D
     coordinates of the unit vector u along x = (y - mean, sqrt(D epsilon)). The second derivative of u along a u + b v,

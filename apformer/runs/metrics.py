@@ -32,7 +32,7 @@ class Log:
     """Write lines of metrics.jsonl and the progress bar, one chunk of steps behind the device."""
 
     def __init__(self, path: Path, settings: Settings, step: int, peak: Any) -> None:
-        """peak: the learning rate after warm-up, of each member if there are several."""
+        """Begin after a step. peak: the learning rate after warm-up, of each member if there are several."""
         self.path, self.settings, self.peak, self.failed = path, settings, np.asarray(peak), set()
         # (step, metrics as device arrays, validation) of the last chunk, for `flush`.
         self.pending: tuple[int, dict, dict | None] | None = None

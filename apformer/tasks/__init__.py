@@ -54,7 +54,7 @@ class Feed(NamedTuple):
 
 
 class Task(Protocol):
-    """The names of a task's module. `rows` is what `load` returns, and nothing else looks inside it.
+    """Names of a task's module. `rows` is what `load` returns; only the task looks inside it.
 
     Two modules define most of them ready-made. `tasks.defaults` is for tasks that draw fresh rows and train all
     parameters of a model; its `make_loss` is the next-token loss. `tasks.strings` is for fresh short strings: it lacks
@@ -63,17 +63,17 @@ class Task(Protocol):
 
     @property  # which a module may have as a constant of a narrower type
     def Config(self) -> type:
-        """Frozen dataclass: the data."""
+        """Return the frozen dataclass of the data."""
         ...
 
     @property
     def Options(self) -> type:
-        """Frozen dataclass: options of sampling, training and evaluation."""
+        """Return the frozen dataclass of the options of sampling, training and evaluation."""
         ...
 
     @property
     def RECIPES(self) -> Mapping[str, Callable[..., Settings]]:
-        """Return {recipe: function -> Settings}.
+        """Return the recipes: {name: function that returns Settings}.
 
         A parameter of a function, with its type and default, is the flag of a field, and decides other defaults.
         """
@@ -81,12 +81,12 @@ class Task(Protocol):
 
     @property
     def ARCHITECTURES(self) -> tuple[str, ...]:
-        """Names of the architectures that can learn it, see `settings.load_architecture`."""
+        """Return the names of the architectures that can learn the task, see `settings.load_architecture`."""
         ...
 
     @property
     def NOT_COMPILED(self) -> Mapping[str, tuple[str, ...]]:
-        """{part of the settings: fields} that no compiled program depends on."""
+        """Return {part of the settings: its fields on which no compiled program depends}."""
         ...
 
     @staticmethod

@@ -267,7 +267,7 @@ def cross_entropy(logits_BTV: jax.Array, batch: Batch) -> jax.Array:
 
 
 def joint(nats: jax.Array, weight: jax.Array, logits_BTV: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
-    """Return the mean nats of a character and the total weight, of batches with `nats` and `weight` and one more."""
+    """Return the mean nats of a character and the total weight, after one more batch; nats, weight: those so far."""
     other_nats, other_weight = cross_entropy(logits_BTV, batch), batch.weights_BT[:, 1:].sum()
     return (nats * weight + other_nats * other_weight) / (weight + other_weight), weight + other_weight
 

@@ -53,7 +53,7 @@ def bias(cfg: dict) -> str:
 
 
 def reads(cfg: dict, layer: int) -> np.ndarray:
-    """Return the places in a string of a layer (from 1): (keys, tokens that each key depends on)."""
+    """Return the places in a string on which each key that a layer (from 1) reads depends: (keys, tokens of a key)."""
     below = (layer - 1) * (cfg["window"] - 1) + 1
     return np.arange(cfg["window"])[:, None] + np.arange(below)
 
