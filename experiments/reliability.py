@@ -41,7 +41,7 @@ class Reliability:
     loaded: bool = False
     """With --record: say that other jobs ran on the same cores."""
     yardstick: float | None = None
-    """With --record: seconds that bench/yardstick.py took in this session."""
+    """With --record: seconds that bench/yardstick.py took on this machine, just before or after."""
 
 
 def main(args):

@@ -51,7 +51,7 @@ class Reproduce:
     record: bool = False
     """Write the new figures, the time and the machine into the record."""
     yardstick: float | None = None
-    """Seconds that bench/yardstick.py took in this session; with --record, written into the record."""
+    """Seconds that bench/yardstick.py took on this machine, just before or after; with --record, it is recorded."""
     loaded: bool = False
     """With --record: say that other jobs ran on the same cores."""
 

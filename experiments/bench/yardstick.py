@@ -1,7 +1,7 @@
 """Time a known piece of work on this machine: `python experiments/bench/yardstick.py`.
 
 Machines differ by a factor of two, and one machine differs from hour to hour. So a time of training is also given as a
-multiple of a yardstick that is measured in the same session. The yardstick is 1,000 training steps of nanoGPT's
+multiple of a yardstick that is measured just before or after it. The yardstick is 1,000 training steps of nanoGPT's
 character model for a CPU, in PyTorch, not compiled. The model has 4 layers of 4 heads, is 128 wide and reads 64
 characters; a batch has 12 rows. The characters are random, which takes as long as a text. Needs the parity extra.
 """
