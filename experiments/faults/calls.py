@@ -21,11 +21,12 @@ from apformer.errors import CHECKPOINT, DISK
 
 QUESTION = "Is anything lost or silently wrong when a run is cut at any of its system calls, or its disk lies?"
 CLAIM = (
-    "{cases:,} faults: SIGKILL at each, or ENOSPC, EIO or EROFS from each of the {calls:,} system calls that touch the "
-    "directory of a run of 3 checkpoints, each write short, each fsync failed; {lies:,} writes lost or misdirected, or "
-    "a clock set back. {lost:,} checkpoints that were on the disk lost, {unequal:,} resumed runs with other bits than "
-    "the undisturbed one, {unsaid:,} ends without the documented exit code and sentence; {refused:,} of the lies were "
-    "refused with a sentence, {silent:,} were silently wrong."
+    "{cases:,} faults in runs of 3 checkpoints: SIGKILL at each of the {calls:,} system calls that touch the "
+    "directory of the run, or ENOSPC, EIO or EROFS from it; each write cut short; each fsync failed; {lies:,} writes "
+    "lost or misdirected, or a clock set back. {lost:,} checkpoints that were on the disk were lost, {unequal:,} "
+    "resumed runs differ from the undisturbed one, {unsaid:,} ended without the documented exit code and sentence. Of"
+    " the lost and misdirected writes and the clocks, {refused:,} were refused with a sentence, and {silent:,} were "
+    "silently wrong."
 )
 # The calls at which each fault is injected, by the letters of _shim.c.
 APPLIES = {

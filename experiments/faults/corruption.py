@@ -15,9 +15,9 @@ from apformer.runs import checkpoint, fit, restore, selection
 QUESTION = "What comes of a checkpoint that the disk has damaged?"
 CLAIM = (
     "{silent:,} of {cases:,} damaged checkpoints were loaded with wrong numbers. Where the newest was damaged "
-    "({newest:,} times), the newest sound one was loaded instead, bit for bit, {back:share} of the time. Where an "
-    "older one was ({older:,} times), it was named and set aside {refused:share} of the time, and the newest loaded. "
-    "{harmless:,} times the damage was to nothing that is read, and the numbers were right."
+    "({newest:,} times), the newest intact one was loaded instead, bit for bit, {back:share} of the time. Where an "
+    "older one was ({older:,} times), it was named and set aside {refused:share} of the time, and the newest was "
+    "loaded. {harmless:,} times the damaged bytes are never read, and the numbers were right."
 )
 CASES = 20_000
 SEED = 16

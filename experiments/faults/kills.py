@@ -15,8 +15,8 @@ from faults import _runs
 
 QUESTION = "Is anything lost when a run is killed at any moment, again and again?"
 CLAIM = (
-    "{cases:,} SIGKILL at random moments, in {runs:,} runs killed up to {most:,} times over: {lost:,} checkpoints that "
-    "were on the disk lost, {unequal:,} runs that ended with other bits than the undisturbed one."
+    "{cases:,} SIGKILLs at random moments of {runs:,} runs, each killed up to {most:,} times: {lost:,} checkpoints "
+    "that were on the disk were lost, {unequal:,} runs ended otherwise than the undisturbed one."
 )
 CASES = 1000
 CHAIN = 20  # kills in a chain

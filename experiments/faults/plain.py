@@ -17,9 +17,10 @@ from apformer.runs import checkpoint, fit, restore, selection
 
 QUESTION = "What do other libraries make of the same damage?"
 CLAIM = (
-    "wrong numbers without a word in {orbax:,} of {orbax cases:,} damaged checkpoints of orbax, {safetensors:,} of "
-    "{safetensors cases:,} of safetensors, {torch:,} of {torch cases:,} of torch.save, {numpy:,} of {numpy cases:,} of "
-    "np.savez and {apformer:,} of {apformer cases:,} of apformer, which alone loads the one before; {cases:,} in all"
+    "wrong numbers without an error from {orbax:,} of {orbax cases:,} damaged checkpoints of orbax, {safetensors:,} "
+    "of {safetensors cases:,} of safetensors, {torch:,} of {torch cases:,} of torch.save, {numpy:,} of {numpy "
+    "cases:,} of np.savez and {apformer:,} of {apformer cases:,} of apformer, which alone loads the checkpoint before"
+    " instead; {cases:,} in all"
 )
 CASES = 4_000
 SEED = 16

@@ -26,8 +26,8 @@ from apformer.tasks.progressions.proof import contexts, rows
 
 QUESTION = "Does check.py find every fault that is planted in a model or in its files?"
 CLAIM = (
-    "of {cases:,} faults {missed:,} are missed: {weights:,} single weights moved until a context is wrong, and "
-    "{bits:,} single bits flipped, {refused:,} of them refused and {harmless:,} without meaning for the proof"
+    "{missed:,} of {cases:,} faults are missed: {weights:,} single weights, moved until a context is wrong, and "
+    "{bits:,} single flipped bits, of which {refused:,} are refused and {harmless:,} mean nothing for the proof"
 )
 CASES = 2000
 FLAGS = "--digits 2 --d_model 32 --d_ff 64 --test_sequences 100"

@@ -17,8 +17,8 @@ from apformer.runs import selection
 
 QUESTION = "Does a run with damaged checkpoints end as if nothing had happened?"
 CLAIM = (
-    "{equal:,} of {cases:,} runs, of which the newest checkpoints were damaged ({damaged:,} in all), ended with the "
-    "bits of the undamaged run after `apformer resume`; {again:,} went on from an earlier checkpoint"
+    "{equal:,} of {cases:,} runs whose newest checkpoints were damaged ({damaged:,} in all) ended bit for bit as the "
+    "undamaged run after `apformer resume`; {again:,} continued from an earlier checkpoint"
 )
 CASES = 200
 SEED = 6

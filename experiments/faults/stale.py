@@ -17,9 +17,9 @@ from apformer.errors import CHECKPOINT, DISK
 
 QUESTION = "Does a directory that is older than its files make a run silently wrong?"
 CLAIM = (
-    "{cases:,} runs, one of whose directories was as it had been at an earlier system call: {equal:,} ended with the "
-    "bits of the undisturbed run when they were resumed, {refused:,} were refused with a sentence, {silent:,} were "
-    "silently wrong ({of_checkpoints:,} times it was the directory of all checkpoints, {of_one:,} times one within)."
+    "{cases:,} runs in which one directory was put back to its state at an earlier system call: {equal:,} ended, once"
+    " resumed, bit for bit as the undisturbed run, {refused:,} were refused with a sentence, {silent:,} were silently"
+    " wrong. {of_checkpoints:,} times it was the directory of all checkpoints, {of_one:,} times one within it."
 )
 CASES = 1000
 SEED = 16

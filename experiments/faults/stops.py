@@ -26,9 +26,9 @@ QUESTION = "Does a command that is stopped at any moment say so, with its exit c
 CLAIM = (
     "{cases:,} stops at random moments of training, word2vec, fine-tuning, a sweep, evaluate, certify and report: "
     "SIGINT, SIGTERM and SIGHUP, {twice:,} with a second signal soon after, {terminal:,} by a closed terminal, "
-    "{pipes:,} with a full or closed pipe as standard output or error; {stopped:,} met the command at work, the others "
-    "came when it was done. {unsaid:,} without the documented exit code and sentence, {lost:,} lost a checkpoint that "
-    "was on the disk, {unequal:,} went on to other bits."
+    "{pipes:,} with a full or closed pipe as standard output or error; {stopped:,} met the command at work, the "
+    "others came after its end. {unsaid:,} ended without the documented exit code and sentence, {lost:,} lost a "
+    "checkpoint that was on the disk, {unequal:,} continued to another result."
 )
 CASES = 350
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
