@@ -1,9 +1,9 @@
-"""Write the notebooks anew: their common first cells, notebook 0 from its page, and the outputs of all.
+"""Write the common first cells of all notebooks, notebook 0 from its page, and the outputs of all.
 
     python notebooks/build.py                   # all, each run in its small form in an empty folder
     python notebooks/build.py 0_from_your_sketch
 
-It needs the `notebooks` extra. A notebook is edited by hand, but for the cell that installs apformer, which INSTALL is.
+It needs the `notebooks` extra. Edit the other notebooks by hand, but HOW and INSTALL, their first two cells, here.
 """
 
 import os
@@ -19,16 +19,16 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 HERE = Path(__file__).parent
 SKETCH = "0_from_your_sketch"
 HOW = """## Install
-This cell installs apformer, if it is not installed yet. `SOURCE` says from where: a release by its name, a wheel that
-lies beside this notebook, the folder of the repository, or a URL such as `git+https://example.org/apformer`. The JAX of
-the machine stays as it is. The outputs below are of the small form (`APFORMER_SMALL=1`), on two cores."""
+This cell installs apformer unless it is already there. `SOURCE` is what pip installs: the name of a release, a wheel
+next to this notebook, the folder of the repository, or a URL such as `git+https://example.org/apformer`. An installed
+JAX keeps its version. The outputs below come from the small form (`APFORMER_SMALL=1`), on two cores."""
 INSTALL = """import importlib
 import subprocess
 import sys
 from importlib import metadata, util
 from pathlib import Path
 
-SOURCE = "apformer"  # a release by its name; or a wheel, a folder, or a URL such as git+https://...
+SOURCE = "apformer"  # the name of a release, a wheel, a folder, or a URL such as git+https://...
 if util.find_spec("apformer") is None:
     keep = [f"{name}=={metadata.version(name)}" for name in ("jax", "jaxlib", "numpy") if util.find_spec(name)]
     where = Path(SOURCE).resolve().as_uri() if Path(SOURCE).exists() else SOURCE
