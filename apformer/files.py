@@ -79,7 +79,7 @@ def read_record(line: bytes) -> dict[str, Any]:
     """
     record = parse_json(line)
     if not has(record, {"step": int}) or not all(map(_is_numeric, record.values())):
-        raise ValueError("a line is no record of a step")
+        raise ValueError("a line is not the record of a step")
     return record
 
 
@@ -131,7 +131,7 @@ def read_text(path: AnyPath, remedy: str = AGAIN, exit_code: int = CHECKPOINT) -
     try:
         return read_bytes(path, remedy, exit_code).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        fault = f"{path} is no UTF-8 at byte offset {error.start}"
+        fault = f"{path} is not UTF-8 at byte offset {error.start}"
         raise UserError(f"{fault}: convert it, or {remedy}", exit_code) from None
 
 
@@ -211,7 +211,7 @@ def disk_errors(path: AnyPath, verb: str = "write") -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason, remedy = error.strerror or error, "mend that, or use another directory"
+        reason, remedy = error.strerror or error, "fix that, or use another directory"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             reason, remedy = "the disk is full", "free some space, then resume the run"
         raise UserError(f"cannot {verb} {path} ({reason}): {remedy}", DISK) from error

@@ -15,8 +15,8 @@ from apformer.machine import process
 
 # {message of Python or tyro about a flag: our message}
 _PLAIN = {
-    r".*?(--\w+): .* with base 10: '(.*)'": r"\1 \2 is no whole number",
-    r".*?(--\w+): .*could not convert string to float: '(.*)'": r"\1 \2 is no number",
+    r".*?(--\w+): .* with base 10: '(.*)'": r"\1 \2 is not a whole number",
+    r".*?(--\w+): .*could not convert string to float: '(.*)'": r"\1 \2 is not a number",
     r".*?(--\w+): .* valid parse for arguments: \['(.*)'\]": r"\1 \2 are not all whole numbers",
     r".*?(--\w+): .*STR STR.*": r"\1 wants two values",
     r"[Mm]issing value for argument '(--\w+)'.*": r"\1 wants a value",

@@ -90,7 +90,7 @@ score, QUERY = slice, np.zeros((1, 3, 2, 4))  # of a package: what it makes of q
             "whose Scheme has reach, and none of",
         ),
         ("tests.test_plugins", lambda name: config.load("similarity", name).score(None, QUERY, QUERY), "shape None"),
-        ("operator:is_", lambda name: optimizer.make(optimizer.Config(name), 1), "is no function .cfg, steps. that"),
+        ("operator:is_", lambda name: optimizer.make(optimizer.Config(name), 1), "is not a function .cfg, steps. that"),
         ("", lambda name: defaults.checked((), SimpleNamespace(task=name)), "whose `sample` returns no Batch of "),
     ],
 )

@@ -117,7 +117,7 @@ def test_a_rule_of_a_package_has_a_program_for_each_learning_rate(monkeypatch):
         ("--position none,learned --max_len 99", "^position learned: --max_len 99 ends before the longest row"),
         ("--max_difference 300,8", "^max_difference 8: these differences have no validation lines"),
         ("--window 5,", "^window : .*--window"),
-        ("--average 1,2", "^average 2: --average is no flag of a sweep"),
+        ("--average 1,2", "^average 2: --average is not a flag of a sweep"),
         ("--window 5,6 7", "^7 belongs to no flag"),
         ("--window 5 6", "^no flag takes the words 6"),
     ],
@@ -133,7 +133,7 @@ def test_a_model_that_training_begins_with_is_refused(monkeypatch):
     settings = exact_recipe(3)
     monkeypatch.setattr(recipes, "parse", lambda *_: settings)
     monkeypatch.setattr("apformer.tasks.progressions.init_from", lambda settings: "gpt2")
-    with pytest.raises(UserError, match="^--init_from is no flag of a sweep, which measures new models"):
+    with pytest.raises(UserError, match="^--init_from is not a flag of a sweep, which measures new models"):
         sweep.programs({})
 
 
@@ -167,7 +167,7 @@ def test_a_sweep_that_was_stopped_ends_like_one_that_was_not(whole, quick, tmp_p
     with pytest.raises(SystemExit) as stop:
         main(path)
     assert stop.value.code == 130 and selection.steps(path / FOLDER / "checkpoints") == [4]
-    assert read(path)["members"] == [] and f"the same flags with --run_dir {path} go on" in capsys.readouterr().err
+    assert read(path)["members"] == [] and f"the same flags with --run_dir {path} continue" in capsys.readouterr().err
     monkeypatch.setattr(fit, "run_steps", steps)
     main(path)
     assert read(path) == read(whole)
@@ -197,7 +197,7 @@ def test_damaged_records_are_named_and_left_as_they_are(whole, tmp_path):
 
 def test_a_directory_of_other_flags_is_refused_and_left_as_it_is(whole, tmp_path):
     before = {file: file.read_bytes() for file in whole.rglob("*") if file.is_file() and file.name != ".lock"}
-    with refused(USAGE, "whole is of other flags .*--members 2.* give another --run_dir"):
+    with refused(USAGE, "whole was begun with other flags .*--members 2.* give another --run_dir"):
         main(whole, "--steps", "8")
     assert before == {file: file.read_bytes() for file in before}
     # A default that has changed since leaves the flags alike and the settings not.

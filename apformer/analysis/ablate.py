@@ -65,7 +65,7 @@ def ablate(params: dict, parts: Sequence[Part]) -> dict:
     existing = _parts(leaf_of)
     for part in parts:
         if tuple(part) not in existing:
-            raise ValueError(f"{part} is no part of this model: parts(params) lists them, such as {existing[:1]}")
+            raise ValueError(f"{part} is not a part of this model: parts(params) lists them, such as {existing[:1]}")
         qualified, *index = part
         side, dot, kind = qualified.rpartition(".")
         for path, axes in KINDS[kind]:

@@ -28,7 +28,7 @@ from apformer.proof.check import Case, prove  # noqa: F401, for users of this mo
 from apformer.settings import Settings
 
 BATCH_TOKENS = {"cpu": 4096}  # tokens of a batch, so that it fits into the caches; 2^20 on other devices
-LARGEST_GAP = 1e-4  # largest difference between logits in float32 and float64 that is rounding, unless logits are large
+LARGEST_GAP = 1e-4  # a larger difference of logits in float32 and float64 is not rounding, unless the logits are large
 XLA = f"XLA, jaxlib {version('jaxlib')}, float32"  # the program of `screen`, as a certificate names it
 FORMAT = 2  # version of certificate.json
 

@@ -23,7 +23,7 @@ from apformer.runs.restore import bind_run, load_params, load_settings
 from apformer.settings import Settings
 
 PATIENCE = 1800  # seconds that an enumeration may take without --yes
-PARTIAL = "certificate.{}.partial.json"  # of the judge
+PARTIAL = "certificate.{}.partial.json"  # {}: the judge, which is jax, numpy or theorem
 KEEP_EVERY = 30  # seconds
 
 
@@ -67,10 +67,10 @@ def certify(args: Certify) -> None:
     result = certify_run(
         path, settings, args.member, args.step, patience, args.screen, args.theorem, compare=args.compare
     )
-    with suppress(BrokenPipeError):  # the exit code says it, too
+    with suppress(BrokenPipeError):  # the exit code has the answer, too
         print(json.dumps(files.plain(result)) if args.json else tables.certificate(result))
     if not (result["screened"] if args.screen else result["certified"]):
-        remedy = "numpy computes no such model" if result["screened"] else "train it longer, or with another --seed"
+        remedy = "numpy cannot compute the model" if result["screened"] else "train it longer, or with another --seed"
         raise UserError(f"{path} is not certified ({result['claim']}): {remedy}", NOT_CERTIFIED)
 
 
@@ -116,7 +116,7 @@ def certify_run(
     with suppress(UserError):
         older = files.read_json(file)
         if not files.has(older, {"format": int}):
-            tell(f"{file} is of an older version, and no proof: all is asked again")
+            tell(f"{file} is of an older version and proves nothing: all contexts are computed again")
             older = {}
     files.preflight(path, 0)  # before the work, which may take an hour
     identity = {"step": step, "member": member, "parameters_sha256": digest(params)} | surroundings(params)
@@ -138,7 +138,7 @@ def certify_run(
                 bar.update(count)
         result["witnesses"].append({"witness": certificate.XLA, "strings": strings, "largest_gap": gap})
     if older.get("parameters_sha256") == identity["parameters_sha256"] and _strength(older) > _strength(result):
-        tell(f"{file} proves more of the same parameters, and stays")
+        tell(f"{file} proves more about the same parameters, and is kept")
     else:
         files.write_json(file, result)
     if not gap <= max(certificate.LARGEST_GAP, 1e-5 * result["largest"]):
@@ -200,14 +200,14 @@ def _enumerate(
                 first = first or (done, now)  # the time before went into compiling
                 remaining = (now - first[1]) / max(1, done - first[0]) * ((total or done) - done)
                 if now - first[1] > 10 and remaining > patience:
-                    amount = f"{total:,} contexts, about {remaining / 60:,.0f} minutes here"
+                    amount = f"about {remaining / 60:,.0f} minutes here, for {total:,} contexts"
                     raise UserError(
-                        f"to certify {path} is to ask {amount}: run {typed('certify', path, '--yes')}, which can be "
-                        "stopped and goes on where it was (faster with --theorem)"
+                        f"to certify {path} takes {amount}: run {typed('certify', path, '--yes')}; after a stop, "
+                        "the same command continues (it is faster with --theorem)"
                     )
                 if received:
                     amount = f"{done:,} of {total:,} contexts" if total else f"{done:,} contexts"
-                    tell(f"{path} is asked up to {amount}: the same command goes on")
+                    tell(f"{path}: {amount} are done; the same command continues")
                     sys.exit(128 + max(received))
                 unbounded = model is None and case.bounded and tally["covered"] < tally["strings"]
                 if hasty and (unbounded or tally["errors"] >= check.WORST):

@@ -89,7 +89,7 @@ def doctor(args: Doctor) -> None:
     if facts["wrong_programs"]:
         programs = " and ".join(facts["wrong_programs"])
         fault_of_jaxlib = f"this jaxlib computes some sums of products wrongly (test programs: {programs})"
-        tell(f"{fault_of_jaxlib}: set {compiler.REMEDY}, or take another jaxlib; a proof by numpy stands")
+        tell(f"{fault_of_jaxlib}: set {compiler.REMEDY}, or install another jaxlib; a proof by numpy is not affected")
     if fault:
         raise fault
 

@@ -68,7 +68,7 @@ def evaluate(args: Evaluate) -> None:
     evaluation = evaluate_run(path, settings, rows, args.member, writes)
     print(json.dumps(evaluation.result) if args.json else evaluation.table, flush=True)
     if not writes:
-        tell(f"{path} may not be written: the result and its figures are not kept")
+        tell(f"{path} cannot be written: the result and its figures are not saved")
         return
     draw(path, settings, rows, evaluation)
 

@@ -67,7 +67,7 @@ def export(args: Export) -> None:
     if args.to == "stablehlo" and settings.architecture in READS:
         raise UserError(f"{path} reads {READS[settings.architecture]}: give --to safetensors")
     if args.to in ("gpt2", "lora") and settings.architecture != "model":
-        raise UserError(f"{path} is no decoder-only transformer, as GPT-2 is: give --to safetensors")
+        raise UserError(f"{path} is not a decoder-only transformer like GPT-2: give --to safetensors")
     if args.to == "proof":
         step = write_proof(out, path, settings, args.member)
     elif args.to == "lora":
@@ -112,7 +112,7 @@ def write_lora(folder: Path, run: Path, settings: Settings, member: int | None) 
         raise UserError(f"{run} has no adapters: train with --lora_rank, or give --to gpt2")
     if settings.training.average > 1:
         raise UserError(
-            f"{run} is a mean of {settings.training.average} checkpoints, which is no adapter of that rank"
+            f"{run} is a mean of {settings.training.average} checkpoints, which is not an adapter of that rank"
             ": give --to gpt2"
         )
     params, step, _ = restore.load_params(run, settings, member, merged=False)

@@ -15,7 +15,7 @@ from apformer.runs import directory
 class Resume:
     """Continue a run that was stopped. It ends with the same bits as an undisturbed run.
 
-    A damaged checkpoint is named and set aside, and training goes on from the one before.
+    A damaged checkpoint is named and set aside, and training continues from the one before.
 
     Attributes:
         run: Run directory. The default is the latest run.

@@ -121,7 +121,7 @@ def programs(flags: Flags) -> list[Program]:
     for shared in _choices(varied):
         combinations = [shared | chosen for chosen in _choices(numbers)]
         settings = [_settings(fixed, combination) for combination in combinations]
-        # The numbers are data to our rules; a package's rule reads them as constants, and needs a program for each.
+        # Our rules take these numbers as arguments; a package's rule has them as constants, and needs a program each.
         own = settings[0].optimizer.rule in optimizer.RULES
         own &= settings[0].task in tasks.OWN or tasks.of(settings[0]).make_optimizer is defaults.make_optimizer
         size = len(settings) if own else 1
@@ -146,7 +146,7 @@ def _settings(fixed: dict[str, str | None], combination: dict[str, str]) -> Sett
         task = tasks.of(settings)
         for flag, refused in (("average", settings.training.average > 1), ("init_from", task.init_from(settings))):
             if refused:
-                raise UserError(f"--{flag} is no flag of a sweep, which measures new models at the end: drop it")
+                raise UserError(f"--{flag} is not a flag of a sweep, which measures new models at the end: drop it")
         settings, _ = task.load(settings)
     except UserError as error:
         raise UserError(f"{name(combination)}: {error}" if combination else str(error), error.exit_code) from None
@@ -172,7 +172,7 @@ def run(flags: Flags, planned: list[Program]) -> tuple[Path, dict]:
                     result["members"] += _measure(path / program.folder, program)
                     files.write_json(path / "sweep.json", result)
         except (KeyboardInterrupt, SystemExit):
-            tell(f"{path}: the same flags with --run_dir {shlex.quote(str(path))} go on")
+            tell(f"{path}: the same flags with --run_dir {shlex.quote(str(path))} continue")
             raise
     return path, result
 
@@ -186,7 +186,7 @@ def _begun(path: Path, flags: Flags) -> dict:
     if not files.has(result, {"flags": dict, "members": list}):
         raise UserError(f"{file} is damaged: restore it from a copy, or give another --run_dir", CHECKPOINT)
     if result["flags"] != flags:
-        raise UserError(f"{path} is of other flags ({command(result['flags'])}): give another --run_dir")
+        raise UserError(f"{path} was begun with other flags ({command(result['flags'])}): give another --run_dir")
     return result
 
 

@@ -131,7 +131,7 @@ def go_on(path: Path, step: int | None = None, steps: int | None = None) -> None
             start_params = _start_params(settings)
             recorded = files.read_json(path / "config.json").get("init_from_sha256")
             if start_params is not None and provenance.digest(start_params) != recorded:
-                raise UserError(f"the model that {path} began with, --init_from, has changed since: restore it", DATA)
+                raise UserError(f"the model that {path} started from (--init_from) has changed: restore it", DATA)
             if steps is not None:
                 settings = with_part(settings, "training", steps=steps)
                 check(settings)
@@ -152,7 +152,7 @@ def _with_steps(path: Path, settings: Settings, step: int, steps: int) -> Settin
     run = settings.training
     require_whole("steps", run, step + 1)
     if step % run.log_every:
-        lines = f"step {step} is no multiple of --log_every {run.log_every}, so no lines of metrics can follow it"
+        lines = f"step {step} is not a multiple of --log_every {run.log_every}, so no lines of metrics can follow it"
         fitting = [saved for saved in selection.steps(path / "checkpoints") if saved % run.log_every == 0]
         raise UserError(f"{lines}: {f'add --step {fitting[-1]}' if fitting else 'train anew'}")
     config = files.read_json(path / "config.json")
@@ -224,7 +224,7 @@ def _page(path: Path, settings: Settings, rows: Any) -> str:
     try:
         return report.write(path, settings, rows)
     except Exception as error:
-        return f"No page: {error}; mend that, then write it with {typed('report', path)}"
+        return f"No page: {error}; fix that, then write it with {typed('report', path)}"
 
 
 def certificate(path: Path, settings: Settings, doubt: str | None = None) -> str:

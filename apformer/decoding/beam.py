@@ -4,7 +4,7 @@
 
 Wu et al. 2016, equation 14, without the coverage penalty; alpha = 0.6 in Vaswani et al. 2017, and with alpha = 0 the
 score is the log-probability. |Y| counts the end token. Each step extends the unfinished beams of a row by every token
-and keeps the best. A beam that ends is set aside, and the row goes on with one beam fewer (Sutskever et al. 2014), so
+and keeps the best. A beam that ends is set aside, and the row continues with one beam fewer (Sutskever et al. 2014), so
 one beam is greedy search. Beams that can no longer reach the best score of their row are dropped. The beams of a row
 are neighbours on the batch axis; one gather reorders the leaves of the cache that they do not share.
 """

@@ -176,7 +176,7 @@ def read_config(path: Path) -> Config:
         value = config.get(name, None if name == "model_type" and not {"n_embd", "n_layer"} & {*config} else choices[0])
         if value not in choices:
             fitting = " or ".join(json.dumps(choice) for choice in choices)
-            fault = f"{path}: {name} is {json.dumps(value)}, and supported is {fitting}"
+            fault = f"{path}: {name} is {json.dumps(value)}, and only {fitting} is supported"
             raise UserError(f"{fault}: give a model of that kind", CHECKPOINT)
     values: dict[str, Any] = {
         "activation": ACTIVATIONS[config.get("activation_function", "gelu_new")],

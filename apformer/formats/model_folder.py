@@ -66,7 +66,7 @@ def read(folder: Path, name: str = WEIGHTS) -> Tensors:
         raise UserError(f"{index} is damaged, it has no weight_map from tensors to files: {AGAIN}", CHECKPOINT)
     for file in shard_of.values():
         if not isinstance(file, str) or file not in present:
-            raise UserError(f"{index} names {file!r}, which is no file beside it: {AGAIN}", CHECKPOINT)
+            raise UserError(f"{index} names {file!r}, which is not a file beside it: {AGAIN}", CHECKPOINT)
     shards = [read_file(folder / file) for file in sorted({*shard_of.values()})]
     headers = {(tensor, header.file.name): header for shard in shards for tensor, header in shard.headers.items()}
     if different := headers.keys() ^ shard_of.items():

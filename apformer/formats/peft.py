@@ -162,11 +162,11 @@ def _read_config(path: Path) -> dict[str, Any]:
     """Return the dict in adapter_config.json, with its options, ranks and alphas checked."""
     config = model_folder.read_json(path, f"give a folder with {CONFIG} and {WEIGHTS}")
     if config.get("peft_type") != "LORA":
-        fault = f'{path}: peft_type is {json.dumps(config.get("peft_type"))}, and supported is "LORA"'
+        fault = f'{path}: peft_type is {json.dumps(config.get("peft_type"))}, and only "LORA" is supported'
         raise UserError(f"{fault}: {AGAIN}", CHECKPOINT)
     for name, fitting in VALUES.items():
         if config.get(name) not in fitting:
-            fault = f"{path}: {name} is {json.dumps(config[name])}, and supported is {json.dumps(fitting[-1])}"
+            fault = f"{path}: {name} is {json.dumps(config[name])}, and only {json.dumps(fitting[-1])} is supported"
             raise UserError(f"{fault}: merge the adapter with `peft`, and give the merged folder", CHECKPOINT)
     numbers: dict[str, Any] = {name: config.get(name) for name in ("r", "lora_alpha")}
     for pattern in ("rank_pattern", "alpha_pattern"):
@@ -176,7 +176,7 @@ def _read_config(path: Path) -> dict[str, Any]:
         numbers |= {f"{pattern} {name}": number for name, number in config[pattern].items()}
     for name, number in numbers.items():
         if type(number) not in (int, float) or not 0 < number < 1e9:
-            raise UserError(f"{path}: {name} {json.dumps(number)} is no positive number: {AGAIN}", CHECKPOINT)
+            raise UserError(f"{path}: {name} {json.dumps(number)} is not a positive number: {AGAIN}", CHECKPOINT)
     return config
 
 

@@ -95,7 +95,7 @@ def weights(folder: Path) -> str:
 def _sums(folder: Path, name: str) -> str:
     file = folder / model_folder.WEIGHTS
     if not file.exists() or name not in WEIGHTS:
-        return f"no sum is known of {name} in {file.name if file.exists() else 'several files'}: not compared"
+        return f"not compared: apformer knows no sum of {name} in {file.name if file.exists() else 'several files'}"
     if sha256(file) != WEIGHTS[name]:
         reason = "it was saved again, trained further, or is damaged"
         raise UserError(f"{model_folder.WEIGHTS} is not the published one: {reason}", CHECKPOINT)

@@ -51,7 +51,7 @@ def write(path: str | Path, arrays: Mapping[str, jax.Array | np.ndarray], metada
         try:
             safetensors.numpy.save_file(arrays, temporary, metadata)
         except safetensors.SafetensorError as error:  # its text has the reason of the system
-            raise UserError(f"cannot write {path} ({error}): mend that, or use another directory", DISK) from None
+            raise UserError(f"cannot write {path} ({error}): fix that, or use another directory", DISK) from None
         temporary.chmod(mode)  # the library makes the file readable for its owner only
 
 

@@ -41,7 +41,7 @@ def check(cfg: Any) -> None:
             raise ValueError(f"{name} {value} is not at least 0 and less than 1")
         valid = isinstance(value, int | np.integer) and value >= 1
         if field.type in (int, int | None) and value is not None and not valid:
-            raise ValueError(f"{name} {value!r} is no whole number of 1 or more")
+            raise ValueError(f"{name} {value!r} is not a whole number of 1 or more")
     if hasattr(cfg, "n_heads") and cfg.d_model % cfg.n_heads:
         raise ValueError(f"d_model {cfg.d_model} is not a multiple of n_heads {cfg.n_heads}: change one of them")
 

@@ -17,8 +17,8 @@ from jax import Array
 from apformer.layers.attention import weighted_sum
 from apformer.layers.norm import root
 
-WIDE = 128  # of the narrower of two matrices; below, the plain product takes as long
-FEW = 4  # rows of x; with 2 or 3, and members under vmap, jaxlib 0.7.2 aborts on the transposed product
+WIDE = 128  # least width of the narrower of two matrices: below it, the plain product is as fast
+FEW = 4  # least rows of x: with 2 or 3, and members under vmap, jaxlib 0.7.2 aborts on the transposed product
 
 
 def slope(plain: Any, primals: Any, tangents: Any) -> Any:

@@ -35,7 +35,7 @@ from apformer.files import sha256
 from apformer.machine import refusals, streams
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-GOES_ON = "nothing that was saved is lost: `apformer resume` goes on with a run; run other commands again"
+GOES_ON = "nothing that was saved is lost: `apformer resume` continues a run; run other commands again"
 CACHE = "APFORMER_COMPILATION_CACHE"
 FORBIDDEN = "none"
 LIMIT = 2**30  # bytes
@@ -181,7 +181,7 @@ def _print_now(sentence: str) -> None:
         place = _heard[1].fileno()
     except (OSError, ValueError, AttributeError):
         with suppress(OSError, ValueError):
-            print(sentence, file=_heard[1])  # a notebook's is no file
+            print(sentence, file=_heard[1])  # that of a notebook is not a file
         return
     with suppress(OSError):
         if select.select([], [place], [], 0)[1]:
@@ -213,7 +213,7 @@ def keep_programs(place: str | None = None) -> str | None:
         _tidy(folder)
         _programs_before[:] = folder, {*_programs(folder)}
     except OSError as error:
-        os.environ[CACHE] = FORBIDDEN  # so that it is said once
+        os.environ[CACHE] = FORBIDDEN  # so that this is printed once
         remedy = f"give another folder, or {FORBIDDEN}, with --compilation_cache or {CACHE}"
         tell(f"cannot keep compiled programs in {folder} ({error.strerror}): {remedy}")
         return None

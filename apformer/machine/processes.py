@@ -39,7 +39,7 @@ PATIENCE = 120  # seconds for all processes to start
 SILENCE = 30  # seconds after which a process is lost
 REMEDY = "give --coordinator HOST:PORT, the machine of process 0, --processes N, and --process 0 to N - 1"
 WATCHES = jax.__version_info__ >= (0, 8, 1)  # versions whose `live_devices` is a context manager
-GONE = "another process has ended or does not answer: see what it says; `apformer resume` goes on with any number"
+GONE = "another process has ended or does not answer: see its message; `apformer resume` takes any number of them"
 _leaving = ExitStack()  # contexts to close when this process leaves the others
 _together = threading.Event()  # set while this process computes with others
 

@@ -25,4 +25,4 @@ def without_backend() -> str | None:
     except (AssertionError, RuntimeError) as error:  # the first if a plugin of an accelerator is not installed
         platforms = os.environ.get("JAX_PLATFORMS", "")
         reason = str(error).partition("\n")[0] or f"no platform of JAX_PLATFORMS={platforms} is here"
-        return f"JAX does not start ({reason}): set JAX_PLATFORMS=cpu, or mend its installation"
+        return f"JAX does not start ({reason}): set JAX_PLATFORMS=cpu, or repair its installation"

@@ -108,7 +108,7 @@ def make(cfg: Config, steps: int) -> optax.GradientTransformationExtraArgs:
         function = plugins.load(GROUP, cfg.rule, RULES, __name__)
         brought: Any = function(cfg, steps) if callable(function) else None
         if not hasattr(brought, "update"):
-            raise plugins.fault(GROUP, cfg.rule, "which is no function (cfg, steps) that returns an optax optimizer")
+            raise plugins.fault(GROUP, cfg.rule, "which is not a function (cfg, steps) that returns an optax optimizer")
         return brought
 
     def transformation(hyper: dict, step: Array | int) -> optax.GradientTransformation:

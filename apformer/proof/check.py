@@ -18,7 +18,7 @@ It prints two verdicts:
                 these bounds hold, the rounding of float64 has not changed the sign of a margin either. --theorem leaves
                 this line out.
 
-The tally is saved beside this file, so that a proof that was stopped can go on. Exit codes: 0 the theorem is proven,
+The tally is saved beside this file, so that a stopped proof can continue. Exit codes: 0 the theorem is proven,
 1 it is not, 2 a file is at fault.
 """
 
@@ -107,7 +107,7 @@ def read(folder: Path, contexts: ModuleType) -> tuple[Case, dict]:
     demand((certificate["model"], certificate["data"]) == (cfg, data), "the certificate is of another config.json")
     demand(type(certificate["contexts"]) is int and certificate["contexts"] > 0, "the certificate is of no contexts")
     for name, value in data.items():  # True == 1 and 2.0 == 2
-        demand(type(value) not in (bool, float), f"{name} {value} in config.json is no whole number")
+        demand(type(value) not in (bool, float), f"{name} {value} in config.json is not a whole number")
     return Case(contexts, data, cfg, network.complete(weights, cfg, contexts)), certificate
 
 

@@ -99,7 +99,7 @@ class Checkpoints:
         facts, arrays = describe(step, state, scores, temporary)
         preflight(self.folder, needs=sum(array.nbytes for array in arrays.values()) * 1.1 + 1e6)
         args, self.facts[facts.step] = orbax().args, facts
-        # One array: of many that Orbax writes at once, all that fail after the first end in tracebacks.
+        # One array for all: if Orbax writes many at once, each failure after the first one ends in a traceback.
         state = args.ArraySave(np.concatenate([*map(_bytes, arrays.values())]))
         with _writing(self.folder / str(step)):
             self._manager.save(step, args=args.Composite(state=state, facts=args.JsonSave(selection.sealed(facts))))
@@ -291,6 +291,6 @@ def _finite_members(arrays: Arrays, members: int, step: int) -> np.ndarray:
             array_MN = array.reshape(members, -1)
             finite_M &= np.isfinite(array_MN).all(1) if part == "params" else ~np.isnan(array_MN).any(1)
         if not finite_M.any():
-            remedy = "nothing was saved: lower --learning_rate, and go on from the checkpoint before"
+            remedy = "nothing was saved: lower --learning_rate, and resume from the checkpoint before"
             raise UserError(f"step {step}: {name} holds numbers that are not finite; {remedy}", NON_FINITE)
     return finite_M

@@ -126,5 +126,5 @@ def _lock(path: Path) -> Finding:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            says = f"in use by {file.read().strip()}: ask again when it has ended, faults may be its work"
+            says = f"in use by {file.read().strip()}: repeat this when it has ended, since it may be writing files"
     return Finding("lock", says)

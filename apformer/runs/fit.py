@@ -271,7 +271,7 @@ def _stop(path: Path, step: int, checkpoints: Checkpoints, number: int) -> NoRet
     """Wait for the checkpoint to be on the disk, then exit with 128 + the number of the signal."""
     processes.part()
     checkpoints.close()
-    tell(f"stopped at step {step:,} and saved: {typed('resume', path)} goes on")
+    tell(f"stopped at step {step:,} and saved: {typed('resume', path)} continues")
     sys.exit(128 + number)
 
 

@@ -110,7 +110,7 @@ class LanguageModel(NamedTuple):
         if most is not None and longest + tokens - 1 > most and not restart:
             raise UserError(
                 f"{longest} tokens of a prompt and {tokens} more do not fit the {most} positions of the model"
-                ": give fewer, or restart=True to go on with the last half of the text"
+                ": give fewer, or restart=True to continue from the last half of the text"
             )
         if most is not None and longest > most:
             tell(f"a prompt has {longest} tokens: the model reads the last {most}")

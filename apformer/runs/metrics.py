@@ -92,7 +92,7 @@ class Log:
                 NON_FINITE,
             )
         for member in sorted(failed - self.failed):
-            words = f"step {step:,}: the loss of member {member} is not finite: it is left out, and the others go on"
+            words = f"step {step:,}: the loss of member {member} is not finite: it is left out, and the others continue"
             progress.write(words)
         self.failed |= failed
 
@@ -169,4 +169,4 @@ def _records(file: Path) -> list[dict]:
     try:
         return [files.read_record(line) for line in files.read_bytes(file).splitlines()]
     except ValueError as error:
-        raise UserError(f"{file} is damaged ({error}): {typed('resume', file.parent)} mends it", CHECKPOINT) from None
+        raise UserError(f"{file} is damaged ({error}): {typed('resume', file.parent)} repairs it", CHECKPOINT) from None

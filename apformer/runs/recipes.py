@@ -36,7 +36,7 @@ def parse(args: list[str], program: str = "apformer train") -> Settings:
     init_from = tasks.of(settings).init_from
     folder = init_from(settings) and directory.named(init_from(settings))
     if folder != init_from(start):  # the recipe ignored it, and would train a new model
-        fault = f"--init_from is no flag of --recipe {start.training.recipe}"
+        fault = f"--init_from is not a flag of --recipe {start.training.recipe}"
         fitting = next(recipe for recipe, _, _ in _variants(start.task) if "init_from" in _arguments(recipe))
         raise UserError(f"{fault}: give --recipe {fitting}, or drop the flag")
     settings_file.check(settings)
@@ -62,7 +62,7 @@ def _start(args: list[str], program: str) -> Settings:
     name = flags.cut(args, "recipe", f"one of {', '.join(recipes)}")[1] or Training.recipe
     if name not in recipes:
         raise UserError(
-            f"--recipe {name} is none of {', '.join(recipes)}: give one of these, or install or mend its package"
+            f"--recipe {name} is none of {', '.join(recipes)}: give one of these, or install or repair its package"
         )
     arguments = [(p.name, p.annotation, p.default) for p in _arguments(name).values()]
     values = vars(flags.first(dataclasses.make_dataclass("Arguments", arguments), args, program))
@@ -152,7 +152,7 @@ def _variants(task: str) -> Iterator[tuple[str, str, Settings]]:
         make, values = tasks.load(other).RECIPES[recipe], {"": {}}
         if "architecture" in _arguments(recipe):
             values |= {f" --architecture {name}": {"architecture": name} for name in tasks.load(other).ARCHITECTURES}
-        with suppress(Exception):  # a faulty recipe of a package, which says so if it is named
+        with suppress(Exception):  # a faulty recipe of a package; naming it gives its error
             yield from [(recipe, words, make(**value)) for words, value in values.items()]
 
 

@@ -4,7 +4,7 @@
                 400.corrupt/    A damaged one, set aside.
                 removed/, *tmp* A removal or a save in progress, or what a crash left of one.
 
-A checkpoint that was saved at a stop is temporary: training goes on from it, but it is never the model of the run.
+A checkpoint that was saved at a stop is temporary: training continues from it, but it is never the model of the run.
 """
 
 import re
@@ -77,7 +77,7 @@ def steps(folder: str | Path) -> list[int]:
 
 def refuse(path: Path, damage: Damaged) -> NoReturn:
     """Raise UserError (exit CHECKPOINT) that names a damaged checkpoint and the remedy."""
-    use = f"{typed('resume', path.parent.parent)} sets it aside and goes on from the newest that is sound, or "
+    use = f"{typed('resume', path.parent.parent)} sets it aside and continues from the newest sound one, or "
     remedy = use * (len(steps(path.parent)) > 1) + "restore it from a copy"
     raise UserError(f"{path} is damaged ({damage}): {remedy}", CHECKPOINT)
 

@@ -64,7 +64,7 @@ def load(path: str | Path) -> Characters | BytePairs:
         content = files.parse_json(text)
     except ValueError as error:
         remedy = f"give a whole tokenizer.json; `apformer tokenize --train {path} --out FILE` learns one from a text"
-        raise UserError(f"{path} is no tokenizer, since it is no valid JSON ({error}): {remedy}", DATA) from None
+        raise UserError(f"{path} is not a tokenizer, since it is not valid JSON ({error}): {remedy}", DATA) from None
     if isinstance(content, dict) and content.keys() == {"characters"}:
         return _characters(content["characters"], path)
     return _of_content(_with_added(content, path.parent), path)
@@ -72,7 +72,7 @@ def load(path: str | Path) -> Characters | BytePairs:
 
 def _of_content(content: Any, path: Path) -> BytePairs:
     """Return the tokenizer of the content of a `tokenizer.json`, if decoding returns every text."""
-    with _refusing(f"{path} is no tokenizer", "give a tokenizer.json, or the folder of a vocab.json and a merges.txt"):
+    with _refusing(f"{path} is not a tokenizer", "give a tokenizer.json, or a folder of a vocab.json and a merges.txt"):
         tokenizer = library().Tokenizer.from_str(json.dumps(_without_gaps(content, path)))
     for added in content.get("added_tokens") or ():
         if tokenizer.token_to_id(added["content"]) != added["id"]:
@@ -111,7 +111,7 @@ def _with_added(content: Any, folder: Path) -> Any:
         texts = (files.read_text(file, _AGAIN, DATA) if file.exists() else "{}" for file in paths)
         ids, config, special_map = map(files.parse_json, texts)
         if config.get("add_prefix_space"):
-            raise ValueError("a space is put before each text, which does not come back: set add_prefix_space to false")
+            raise ValueError("it puts a space before each text that decoding keeps: set add_prefix_space to false")
         sources = special_map, config
         names = [name for source in sources for key, name in source.items() if key.endswith("_token")]
         lists = ("additional_special_tokens", "extra_special_tokens")
@@ -167,7 +167,7 @@ def _from_vocabulary(vocabulary: Vocabulary, path: Path) -> BytePairs:
     letter_of = {byte: letter for letter, byte in byte_of_letter().items()}
     names = ["".join(map(letter_of.__getitem__, token)) for token in tokens]
     ids = {name: token for token, name in enumerate(names)}
-    with _refusing(f"{path} is no tokenizer", "restore the file"):
+    with _refusing(f"{path} is not a tokenizer", "restore the file"):
         pairs = [(names[left], names[right]) for left, right in merges]
         content = json.loads(byte_level(library().models.BPE(ids, pairs), pattern).to_str())
     added = [_PLAIN | {"id": token, "content": name, "special": True} for name, token in special_tokens.items()]

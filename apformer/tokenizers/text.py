@@ -141,7 +141,7 @@ class BytePairs:
                 fault = f"the model has {self.rows:,} rows, none for the token {added.content}, id {token:,}"
                 raise UserError(f"{fault}: remove it from the text", DATA)
             if (added.lstrip or added.rstrip) and self.decode(tokens_T) != text:
-                fault = f"the token {added.content} takes the spaces beside it, and the text does not come back"
+                fault = f"the token {added.content} removes the spaces beside it, and decoding does not restore them"
                 raise UserError(f"{fault}: remove them, or set its lstrip and rstrip to false in the tokenizer", DATA)
         return tokens_T
 

@@ -47,7 +47,7 @@ def parse(text: str, path: Path) -> Vocabulary:
     name = next((name for name in RULES if name in path.name), None)
     if name is None:
         fault = f"{path} does not say how a text is cut, and its name is of no known vocabulary"
-        raise UserError(f"{fault}: let the name have {' or '.join(RULES)} in it, whichever it is", DATA)
+        raise UserError(f"{fault}: put {' or '.join(RULES)} into the name, whichever is right", DATA)
     pattern, special, published = RULES[name]
     rank_of: dict[bytes, int] = {}
     merges: dict[Pair, tuple[int, int]] = {}
@@ -63,7 +63,7 @@ def parse(text: str, path: Path) -> Vocabulary:
                 *_, (left, right) = merge_steps([rank_of[bytes([byte])] for byte in token], merges)
                 merges[left, right] = len(rank_of), len(rank_of)
         except (ValueError, KeyError):
-            fault = f"line {number} is not a new token of two before it, in base64, a space and {len(rank_of)}"
+            fault = f"line {number} is not a new pair of earlier tokens in base64, a space and {len(rank_of)}"
             raise UserError(f"{path} is damaged: {fault}; {_AGAIN}", DATA) from None
         rank_of[token] = len(rank_of)
     size = len(rank_of)

@@ -70,14 +70,14 @@ def test_the_certificate_of_a_run(run, capsys):
     assert code == 0 and printed.out.startswith("PROVEN in exact arithmetic: greedy decoding rightly continues every")
     assert "\nPROVEN for any float32 rounding: the least margin is " in printed.out
     proven = read_json(run / "certificate.json")
-    assert "proves more of the same parameters, and stays" in call(capsys, run, "--screen")[1].err
+    assert "proves more about the same parameters, and is kept" in call(capsys, run, "--screen")[1].err
     assert read_json(run / "certificate.json") == proven
 
 
 def test_a_certificate_of_an_older_version_is_named_and_asked_again(run, capsys):
     (run / "certificate.json").write_text('{"certified": true, "contexts": 1}')
     code, printed = call(capsys, run)
-    assert code == 0 and "certificate.json is of an older version, and no proof: all is asked again" in printed.err
+    assert code == 0 and "certificate.json is of an older version and proves nothing: all contexts" in printed.err
     assert read_json(run / "certificate.json")["contexts"] == TOTAL
     assert "older version" not in call(capsys, run)[1].err
 
@@ -151,7 +151,7 @@ def test_a_stop_signal_keeps_what_was_asked(run, capsys, monkeypatch, slices, nu
     monkeypatch.setattr(certificate, "prove", stopped)
     code, printed = call(capsys, run)
     assert code == 128 + number and not (run / "certificate.json").exists()
-    assert "contexts: the same command goes on" in printed.err.splitlines()[-1]
+    assert "contexts are done; the same command continues" in printed.err.splitlines()[-1]
     assert read_json(run / NUMPY)["tally"] is not None
 
 
@@ -183,7 +183,7 @@ def test_more_than_patience_allows_asks_for_yes(run, capsys, monkeypatch, slices
     monkeypatch.setattr(certify_.time, "monotonic", lambda: next(clock))
     code, printed = call(capsys, run)
     assert (
-        code == errors.USAGE and "contexts, about" in printed.err and f"`apformer certify {run} --yes`" in printed.err
+        code == errors.USAGE and "minutes here, for" in printed.err and f"`apformer certify {run} --yes`" in printed.err
     )
     code, printed = call(capsys, run, "--yes")
     assert code == 0 and "PROVEN" in printed.out

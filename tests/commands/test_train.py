@@ -62,7 +62,7 @@ def test_a_run_that_may_not_be_written_is_measured_and_printed(rows_file, tmp_pa
     monkeypatch.setattr(evaluate.os, "access", lambda *_: False)  # root may write anywhere
     assert cli.main(["evaluate", str(path)]) == 0
     out, err = capsys.readouterr()
-    assert "held-out progressions" in out and "run may not be written: the result" in err
+    assert "held-out progressions" in out and "run cannot be written: the result" in err
     assert sorted(path.rglob("*")) == before
 
 

@@ -69,7 +69,7 @@ def test_what_was_found_is_kept_and_not_looked_for_again(tmp_path, monkeypatch, 
     assert "75.0 (50.0 to 100.0)" in capsys.readouterr().out
     other = [*small[:4], 3, *small[5:]]
     assert main(monkeypatch, memory, memory.Memory, *other) == errors.USAGE
-    assert "is of other flags: give another --run_dir" in capsys.readouterr().err
+    assert "was begun with other flags: give another --run_dir" in capsys.readouterr().err
 
 
 def test_times_of_all_lengths_end_as_a_table_and_a_figure(tmp_path, monkeypatch):

@@ -100,7 +100,7 @@ def test_a_text_without_a_relation_is_refused(run, tmp_path, capsys):
     (tmp_path / "other.txt").write_text("ein haus und noch ein haus\n\n" * 40)
     small = ("--steps", 100, "--d_model", 4, "--min_count", 1, "--members", 1)
     run(analogies, analogies.Analogies, tmp_path / "other.txt", *small, code=errors.DATA)
-    assert "has no pair of two words of RELATIONS" in capsys.readouterr().err
+    assert "has no relation with two pairs of words" in capsys.readouterr().err
 
 
 def test_recurrent_networks_and_attention_learn_one_text_and_their_gates_are_drawn(run, file, monkeypatch, tmp_path):

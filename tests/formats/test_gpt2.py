@@ -187,8 +187,8 @@ def halves():
 @pytest.mark.parametrize(
     ("shard", "pattern"),
     [
-        ("d.safetensors", "names 'd.safetensors', which is no file beside it"),
-        ("../a.safetensors", "names '../a.safetensors', which is no file beside it"),
+        ("d.safetensors", "names 'd.safetensors', which is not a file beside it"),
+        ("../a.safetensors", "names '../a.safetensors', which is not a file beside it"),
         ("b.safetensors", "and a.safetensors do not agree on transformer.wte.weight: fetch the folder again"),
     ],
 )
@@ -207,9 +207,9 @@ def test_a_tensor_of_two_shards_and_an_index_without_a_map_are_refused(tmp_path,
 @pytest.mark.parametrize(
     ("config", "pattern"),
     [
-        ({"model_type": "llama"}, 'model_type is "llama", and supported is "gpt2"'),
-        ({"activation_function": "silu"}, 'is "silu", and supported is "gelu_new" or "gelu_pytorch_tanh" or "gelu" or'),
-        ({"add_cross_attention": True}, "add_cross_attention is true, and supported is false: give a model of that"),
+        ({"model_type": "llama"}, 'model_type is "llama", and only "gpt2"'),
+        ({"activation_function": "silu"}, 'is "silu", and only "gelu_new" or "gelu_pytorch_tanh" or "gelu" or'),
+        ({"add_cross_attention": True}, "add_cross_attention is true, and only false is supported: give a model of"),
         ({"n_head": 4}, "describes no GPT-2 .*d_model 6 is not a multiple of n_heads 4"),
         ({"n_layer": 2.0}, "n_layer is 2.0"),
         ({"layer_norm_epsilon": -1.0}, "layer_norm_epsilon -1.0 is not between 0 and 1"),

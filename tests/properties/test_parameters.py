@@ -151,7 +151,7 @@ def test_init_differs_between_keys_layers_and_tables(key):
         ({"similarity": "euclidean"}, "similarity euclidean"),
         ({"position_options": fire.Scheme()}, "are not those of position sinusoidal"),
         ({"attention_dropout": -0.1}, "^attention_dropout -0.1 is not at least 0 and less than 1"),
-        ({"n_heads": 0}, "n_heads 0 is no whole number"),
+        ({"n_heads": 0}, "n_heads 0 is not a whole number"),
         ({"n_layers": 0}, "n_layers 0"),
         ({"d_ff": 0}, "d_ff 0"),
         ({"window": -1}, "window -1"),
@@ -167,7 +167,7 @@ def test_a_config_that_cannot_be_is_refused(changes, named):
     ("module", "changes", "named"),
     [
         (recurrent, {"cell": "transformer"}, "cell transformer is none of rnn, gru, lstm"),
-        (recurrent, {"vocab_size": "11"}, "vocab_size .11. is no whole number"),
+        (recurrent, {"vocab_size": "11"}, "vocab_size .11. is not a whole number"),
         (recurrent, {"dropout": 1.0}, "dropout 1.0"),
         (seq2seq, {"d_model": 7}, "d_model 7 is not a multiple of n_heads 8"),
         (seq2seq, {"n_encoder_layers": 0}, "n_encoder_layers 0"),
@@ -175,7 +175,7 @@ def test_a_config_that_cannot_be_is_refused(changes, named):
         (seq2seq, {"position": "alibi"}, "position alibi is none of sinusoidal, learned, rotary"),
         (seq2seq, {"similarity": "geometric"}, "similarity geometric"),
         (word2vec, {"variant": "glove"}, "variant glove is none of cbow, skip_gram"),
-        (word2vec, {"negatives": 0}, "negatives 0 is no whole number"),
+        (word2vec, {"negatives": 0}, "negatives 0 is not a whole number"),
     ],
 )
 def test_a_config_of_another_model_that_cannot_be_is_refused(module, changes, named):

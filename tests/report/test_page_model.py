@@ -140,6 +140,6 @@ def test_an_ablated_head_adds_nothing_an_unseen_offset_is_not_read_and_parts_are
     weights_LBHTS = np.asarray(captured["attention"])
     assert np.diagonal(weights_LBHTS, -2, 3, 4).max() == 0 < np.diagonal(weights_LBHTS, -1, 3, 4).min()
     assert ablate.parts(random_params(CONFIGS[-1])) == []
-    with pytest.raises(ValueError, match="is no part of this model: parts.params. lists them, such as .*'head', 0, 0"):
+    with pytest.raises(ValueError, match="is not a part of this model: parts.params. lists them, .*'head', 0, 0"):
         ablate.ablate(params, [("head", 9, 0)])
     assert ablate.parts(random_params(small(n_heads=1, n_layers=1))) == [("head", 0, 0), ("feedforward", 0)]

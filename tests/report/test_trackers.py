@@ -130,7 +130,7 @@ def test_a_run_is_logged_as_it_is_and_no_fault_of_its_log_stops_it(tmp_path, mon
     monkeypatch.setattr(train, "finish", lambda *args: fit.fit(*args))  # without the evaluation
     assert cli.main(["train", *TINY, "--log_to", "tensorboard", "--run_dir", str(run)]) == 0
     assert [step for step, _ in events(run)] == [1, 2, 3, 4]
-    assert "has failed ([Errno 28] No space left on device): the run goes on" in capsys.readouterr().err
+    assert "has failed ([Errno 28] No space left on device): the run continues" in capsys.readouterr().err
     assert cli.main(["resume", str(run), "--step", "2"]) == 0  # steps 3 to 6 are computed again
     assert timeless(events(run)) == timeless(lines(run)) and len(lines(run)) == 6
     assert "validation_loss" in lines(run)[-1][1]

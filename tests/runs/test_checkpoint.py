@@ -162,7 +162,7 @@ def folder(two, tmp_path):
 def test_damage_is_found_and_the_checkpoint_before_is_loaded(folder, damage, capfd):
     target = abstract(make_state())
     DAMAGES[damage](folder / "2")
-    remedy = ": `apformer resume [^ ]*/run` sets it aside and goes on from the newest that is sound, or restore it"
+    remedy = ": `apformer resume [^ ]*/run` sets it aside and continues from the newest sound one, or restore it"
     with refused(errors.CHECKPOINT, r"2 is damaged \(.*\)" + remedy):
         checkpoint.load(folder, target, step=2)
     assert capfd.readouterr().err == ""
@@ -262,7 +262,7 @@ def test_a_disk_that_is_full_is_one_sentence_and_costs_no_older_checkpoint(folde
         checkpoints.wait()
     monkeypatch.undo()
     checkpoints.close()
-    with refused(errors.DISK, r"/3 \(File too large\): mend that"), checkpoint._writing(folder / "3"):
+    with refused(errors.DISK, r"/3 \(File too large\): fix that"), checkpoint._writing(folder / "3"):
         raise ValueError('OUT_OF_RANGE: Error writing "/a": Failed to write: File too large [os_error_code="27"]')
     assert selection.steps(folder) == [1, 2]
     save(folder, 4, keep=1)
@@ -274,7 +274,7 @@ def test_a_disk_that_fails_while_a_checkpoint_is_read_costs_no_checkpoint(folder
         raise ValueError("UNKNOWN: Error opening ...: Input/output error [os_error_code='5']\nmore")
 
     monkeypatch.setattr(checkpoint.orbax().Checkpointer, "restore", restore)
-    with refused(errors.DISK, r"cannot read .*2 \(Input/output error\): mend that"):
+    with refused(errors.DISK, r"cannot read .*2 \(Input/output error\): fix that"):
         checkpoint.load(folder, abstract(make_state()))
     assert sorted(os.listdir(folder)) == ["1", "2"]
 

@@ -108,7 +108,7 @@ def test_a_place_that_cannot_be_written(tmp_path, monkeypatch, place):
     path = place(tmp_path)
     monkeypatch.setattr(directory, "RUNS", path)
     for run_dir in (path, None):
-        with refused(errors.DISK, "cannot write .*: mend that, or use another directory"):
+        with refused(errors.DISK, "cannot write .*: fix that, or use another directory"):
             directory.create("exact", run_dir)
     with refused(errors.USAGE, "is not a directory|holds no run"):
         directory.find(path)
@@ -190,7 +190,7 @@ def test_metrics_are_cut_back_to_a_step(tmp_path, torn):
 def test_what_is_left_of_damaged_metrics_can_be_read(tmp_path, line):
     file = tmp_path / "metrics.jsonl"
     file.write_bytes(b'{"step": 1}\n' + line + b'\n{"step": 3}\n')
-    with refused(errors.CHECKPOINT, "metrics.jsonl is damaged .*: `apformer resume .*` mends it"):
+    with refused(errors.CHECKPOINT, "metrics.jsonl is damaged .*: `apformer resume .*` repairs it"):
         metrics.read_metrics(tmp_path)
     files.truncate_after(file, 2)
     assert metrics.read_metrics(tmp_path) == [{"step": 1}]

@@ -97,7 +97,7 @@ def test_a_damaged_line_is_named(tmp_path):
     note_missed(tmp_path, 4, WRONG)
     with (tmp_path / MISSED).open("a") as file:
         file.write("{")
-    with refused(CHECKPOINT, r"missed\.jsonl is damaged .* `apformer resume .*` mends it"):
+    with refused(CHECKPOINT, r"missed\.jsonl is damaged .* `apformer resume .*` repairs it"):
         read_missed(tmp_path)
     command.files.truncate_after(tmp_path / MISSED, 4)
     assert [record["step"] for record in read_missed(tmp_path)] == [4]

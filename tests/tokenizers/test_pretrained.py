@@ -124,9 +124,9 @@ def test_ids_of_hostile_files_are_refused_at_once(tmp_path):
 @pytest.mark.parametrize(
     ("content", "key"),
     [
-        (b"", "is no tokenizer, since it is no valid JSON (Expecting value: line 1"),
+        (b"", "is not a tokenizer, since it is not valid JSON (Expecting value: line 1"),
         (b"[" * 100_000, "is nested too deeply): give a whole tokenizer.json; `apformer tokenize --train "),
-        (b"ab\xff", "is no UTF-8 at byte offset 2: convert it, or restore the file"),
+        (b"ab\xff", "is not UTF-8 at byte offset 2: convert it, or restore the file"),
         (b'{"characters": "ba"}', "is damaged: its characters are not distinct and in order; restore the file"),
         (rb'{"characters": "a\udcff"}', "its characters are not distinct"),
     ],

@@ -68,7 +68,7 @@ def test_a_damaged_file_is_refused_with_its_line(tmp_path, number, line):
     content = lines(SMALL)
     content[number - 1] = line
     path = write(tmp_path, content)
-    fault = f"{path} is damaged: line {number} is not a new token of two before it, in base64, a space and {number - 1}"
+    fault = f"{path} is damaged: line {number} is not a new pair of earlier tokens in base64, a space and {number - 1}"
     with refused(DATA, re.escape(fault)) as error:
         pretrained.load(path)
     assert str(error.value).endswith("; fetch the file again")
@@ -78,7 +78,7 @@ def test_a_file_that_is_cut_and_a_name_that_says_nothing_are_refused(tmp_path):
     for content, name, fault in (
         ([], "cl100k.tiktoken", "no line has the byte 0; fetch the file again"),
         (lines(SMALL), "cl100k_base.tiktoken", "ends after 262 tokens, and the published file has 100,256"),
-        (lines(SMALL), "my.tiktoken", "let the name have cl100k or r50k in it"),
+        (lines(SMALL), "my.tiktoken", "put cl100k or r50k into the name"),
     ):
         with pytest.raises(UserError, match=fault):
             pretrained.load(write(tmp_path, content, name))

@@ -31,7 +31,7 @@ class Scheme:
         if self.bias_width < 1:
             raise ValueError(f"bias_width {self.bias_width} is less than 1")
         if not 0 < self.threshold < math.inf:
-            raise ValueError(f"threshold {self.threshold} is no finite number above 0")
+            raise ValueError(f"threshold {self.threshold} is not a finite number above 0")
 
     def bias(self, param: Param, positions_BT: Array, positions_BS: Array, cfg: Any, dtype: Any) -> Array:
         width = self.bias_width

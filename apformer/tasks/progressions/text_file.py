@@ -89,6 +89,6 @@ def _fault(line: str, digits: int) -> str:
     steps = [int(after) - int(before) for before, after in pairwise(terms)]
     k, step = next((k, step) for k, step in enumerate(steps, 1) if step != steps[0])
     return (
-        f"is no progression: terms {k} and {k + 1} differ by {step} where terms 1 and 2 differ by {steps[0]}; "
+        f"is not a progression: terms {k} and {k + 1} differ by {step} where terms 1 and 2 differ by {steps[0]}; "
         "correct or remove it"
     )

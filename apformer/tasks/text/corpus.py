@@ -106,7 +106,7 @@ def read_folder(folder: str | Path) -> str:
     message = f"{folder}: {len(texts):,} texts read"
     if skipped:
         names = ", ".join([*skipped][:SHOWN]) + ", ..." * (len(skipped) > SHOWN)
-        message += f"; {len(skipped):,} skipped, no text in UTF-8, or of a run, a model or tokens: {names}"
+        message += f"; {len(skipped):,} skipped, not UTF-8 text or part of a run, a model or tokens: {names}"
     if not texts:
         raise UserError(f"{message}; give another folder, or a file", DATA)
     tell(message)

@@ -23,7 +23,7 @@ def page(settings: Settings, rows: shards.Prepared, params: Any, evaluation: dic
     cfg, missing = settings.data, {}
     words = pretrained.load(path / "tokenizer.json")
     does = f"writes text like {os.path.basename(os.path.abspath(cfg.text))}"
-    prompt = sections.text("Type some text for the model to go on from.")
+    prompt = sections.text("Type some text for the model to continue.")
     shown = {
         "vocabulary": merges.texts(words),
         "task": sections.task(does, prompt, line=None if isinstance(words, BytePairs) else LINE),

@@ -86,7 +86,7 @@ def measure(
 ) -> dict:
     """Return the figures of a text as JSON can hold them. Raises UserError (exit DATA) for fewer than two tokens."""
     if len(tokens_N) < 2:
-        raise UserError(f"the text has {len(tokens_N)} tokens, and two are the least: give a longer text", DATA)
+        raise UserError(f"the text has {len(tokens_N)} tokens, and at least two are needed: give a longer text", DATA)
     tokens, nats = predicted(model, tokens_N, window, stride, progress)
     counted = zip(*(array.tolist() for array in np.unique(tokens, return_counts=True)), strict=True)
     size = sum(len(tokenizer.bytes_of(token)) * count for token, count in counted)

@@ -150,7 +150,7 @@ def doubt(path: Path) -> str | None:
         result = files.read_json(path / "evaluation.json")
         good = result["exact"] > 0.5 or (result["chrf"] or 0) > 50 or (result["bleu"] or 0) > LOW
     except (UserError, KeyError, TypeError):
-        return f"{path} has no evaluation: if its training was stopped, {typed('resume', path)} ends it"
+        return f"{path} has no evaluation: if its training was stopped, {typed('resume', path)} finishes it"
     if good:
         return None
     keys = [key for key in ("bleu", "chrf") if result[key] is not None]

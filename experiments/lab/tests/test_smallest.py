@@ -69,7 +69,7 @@ def test_without_gauss_newton_steps_the_usual_step_is_returned():
         ("--digits 4 --max_difference 500", "--newton_batches 0, every row of training lines, are 4,559,880 rows"),
         ("--min_difference 60 --max_difference 70", "--newton_batches 0, every row of training lines, are none: no"),
         ("--dataset rows.txt", "--newton_steps sees rows of the generator, not those of --dataset rows.txt: give 0"),
-        ("--ema 0.9", "--ema 0.9 is no mean of Gauss-Newton steps"),
+        ("--ema 0.9", "--ema 0.9 averages no Gauss-Newton steps"),
         ("--members 2 --member_mode vmap", "--member_mode vmap would compute both kinds of steps"),
     ],
 )

@@ -67,14 +67,14 @@ def test_ends_of_lines_and_files_that_are_accepted(tmp_path, content):
     ("content", "key"),
     [
         (b"\xef\xbb\xbf\r\n\n", "is empty; make one with `python datasets/arithmetic_progressions/generate.py"),
-        (b"07 10\n\xff\xfe0\n", " is no UTF-8 at byte offset 6: convert it"),
+        (b"07 10\n\xff\xfe0\n", " is not UTF-8 at byte offset 6: convert it"),
         (b"07 10\n07 a0\n", ", line 2: character 4 is 'a'; use the digits 0-9 and single spaces"),
         ("07 1٣\n".encode(), r", line 1: character 5 is '\u0663'"),
         (b"07 10\n07 010\n", ", line 2: term 2, 010, has width 3 where the first term has 2; pad with zeros"),
         (b"07 10\n07  10\n", ", line 2: has an extra space; put one space between terms"),
         (b"07 10\n\n07 10\n", ", line 2: is empty; remove it"),
         (b"07 10\n07\n", ", line 2: has one term; give at least two, which fix the difference"),
-        (b"07 10 13 17 20\n", ", line 1: is no progression: terms 3 and 4 differ by 4 where terms 1 and 2 differ by 3"),
+        (b"07 10 13 17 20\n", ", line 1: is not a progression: terms 3 and 4 differ by 4 where terms 1 and 2 differ"),
         (b"0000000007 0000000010\n", ", line 1: terms have 10 digits; use at most 9"),
     ],
 )

@@ -24,7 +24,7 @@ def test_the_parts_of_a_text_make_the_whole(share):
 def test_a_file_that_is_no_text_is_refused(tmp_path):
     (tmp_path / "latin").write_bytes("naïve".encode("latin-1"))
     for name, sentence in (
-        ("latin", "latin is no UTF-8 at byte offset 2"),
+        ("latin", "latin is not UTF-8 at byte offset 2"),
         ("nowhere", "nowhere cannot be read"),
         ("/dev/zero", "it is a device"),
     ):
@@ -54,7 +54,7 @@ def books(tmp_path):
 def test_a_folder_of_texts_is_read_and_what_is_skipped_is_said(books, capsys):
     assert corpus.read(books) == "\n\n".join([*(f"{name}.txt {TEXT}" for name in (1, 10, 2)), "last"])
     skipped = ", ".join(f"{books}/{name}" for name in ("dangling", "latin", "pipe", "runs/a", "tokens"))
-    why = "7 skipped, no text in UTF-8, or of a run, a model or tokens"
+    why = "7 skipped, not UTF-8 text or part of a run, a model or tokens"
     assert capsys.readouterr().err == f"{books}: 4 texts read; {why}: {skipped}, ...\n"
 
 

@@ -91,7 +91,7 @@ def test_a_stopped_run_ends_as_the_uninterrupted_and_needs_no_folder(run, file, 
     monkeypatch.setattr(fit, "run_steps", stopped)
     flags = words(file, "--init_from", source, *LOW_RANK, "--dropout", 0.1, "--run_dir", path)
     assert cli.main(["train", *flags]) == 130
-    assert f"stopped at step {stop} and saved: `apformer resume {path}` goes on" in capsys.readouterr().err
+    assert f"stopped at step {stop} and saved: `apformer resume {path}` continues" in capsys.readouterr().err
     assert selection.steps(path / "checkpoints")[-1] == stop
     monkeypatch.setattr(fit, "run_steps", steps)
     shutil.rmtree(source)
@@ -107,7 +107,7 @@ def test_a_run_that_begins_anew_begins_with_the_same_model(run, tmp_path, fails)
     shutil.copytree(run, begun, ignore=shutil.ignore_patterns("checkpoints"))
     config = read_json(begun / "config.json")
     write_json(begun / "config.json", config | {"init_from_sha256": "0" * 64})
-    said = f"the model that {begun} began with, --init_from, has changed since: restore it"
+    said = f"the model that {begun} started from (--init_from) has changed: restore it"
     fails(said, errors.DATA, "resume", begun)
 
 

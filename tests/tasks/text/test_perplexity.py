@@ -61,7 +61,7 @@ def test_a_run_on_another_text(run, tmp_path, says):
     [
         ("the", ["--window", "25"], USAGE, "--window 25 is out of range: give 1 to 24"),
         ("the", ["--stride", "25"], USAGE, "--stride 25 is out of range: give 1 to 24"),
-        ("t", [], DATA, "the text has 1 tokens, and two are the least"),
+        ("t", [], DATA, "the text has 1 tokens, and at least two are needed"),
         ("the \U0001f642", [], DATA, "text.txt: character 5 is"),
         (None, [], DATA, "text.txt cannot be read"),
     ],

@@ -77,7 +77,7 @@ def test_empty_lines_are_kept_and_reported(files, capsys):
     [
         ("one\ntwo\n", "eins\n", "a has 2 lines and .*b has 1 lines"),
         ("", "eins\n", "a is empty: give a sentence a line"),
-        (b"\xff", "eins\n", "no UTF-8 at byte offset 0"),
+        (b"\xff", "eins\n", "not UTF-8 at byte offset 0"),
     ],
 )
 def test_files_that_do_not_fit(files, source, target, sentence):

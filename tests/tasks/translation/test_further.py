@@ -69,7 +69,7 @@ def test_what_contradicts_the_run_is_refused_by_name(flags, sentence, code, firs
 def test_recipes_that_do_not_read_the_run_and_files_that_are_forgotten_are_named(first, texts, tmp_path, fails):
     flags = ["--init_from", str(first), "--run_dir", str(tmp_path / "run")]
     for recipe, sentence in (
-        ("base", "--init_from is no flag of --recipe base: give --recipe translate, or drop"),
+        ("base", "--init_from is not a flag of --recipe base: give --recipe translate, or drop"),
         ("translate", f"--init_from {first} was trained on files: give --source and --target"),
     ):
         fails(sentence, errors.USAGE, "train", "--recipe", recipe, *flags)

@@ -34,12 +34,12 @@ COMPUTED = {"position": ("sinusoidal", "learned", "none"), "similarity": ("scale
 def fault(data: dict, cfg: dict) -> str | None:
     """Return the reason why a model is not computed on its rows; None if it is."""
     if cfg.get("architecture", "model") != "model":
-        return "the model is no decoder of model.py, which alone is computed"
+        return "the model is not a decoder of model.py, and only those are computed"
     for name, values in (network.COMPUTED | COMPUTED).items():
         if cfg.get(name, values[0]) not in values and name not in ("residual", "feedforward_norm"):
             return f"{name} is {cfg[name]}, and only {' or '.join(map(str, values))} is computed"
     if cfg.get("window") or cfg["vocab_size"] != START:
-        return f"window is {cfg.get('window')}, vocab_size {cfg['vocab_size']}: none and {START} is computed"
+        return f"window is {cfg.get('window')}, vocab_size {cfg['vocab_size']}: only None and {START} are computed"
     if 10 ** data["digits"] > SPAN:
         return f"terms have {data['digits']} digits, and at most 6 are computed"
     longest = most_terms(data, cfg) * (data["digits"] + 1)

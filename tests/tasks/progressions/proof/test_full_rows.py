@@ -52,7 +52,7 @@ def test_a_recurrent_network_is_screened_alone():
     settings = replace(SETTINGS, architecture="recurrent", model=cfg)
     params = recurrent.init(jax.random.key(0), cfg)
     case = certificate.case(settings, of, params)
-    assert case.fault == "the model is no decoder of model.py, which alone is computed"
+    assert case.fault == "the model is not a decoder of model.py, and only those are computed"
     *_, tally = certificate.screen(case, bind_run(settings, params))
     assert tally["strings"] == 2 * case.total and tally["errors"] > 0
     alike = {"n_layers": 1, "window": 3, "position": "none"}  # fields that are named as those of model.Config
