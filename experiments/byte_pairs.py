@@ -1,15 +1,16 @@
 """Compare our tokens with those of GPT-2 and GPT-4: `python experiments/byte_pairs.py --run_dir runs/byte_pairs`.
 
-Of the random strings, a third has few letters, a third mixes signs that the patterns treat differently, and a third
-has characters of every category of Unicode. The comparisons are
+A third of the random strings has few different letters, a third mixes characters that the patterns treat differently,
+and a third has characters of every category of Unicode. We compare
 
-- chunks by our two patterns, with those of the `regex` package by the patterns that `tiktoken` has published;
-- chunks by the GPT-2 splitter of the `tokenizers` library, which GPT-2 folders use, with those of `regex`;
-- tokens of a .tiktoken file and of the readable byte pairs, with those of tiktoken's rule, written here in a few lines;
-- the text that both decode, with the string.
+- the chunks that our two patterns cut with those that the `regex` package cuts by the patterns of `tiktoken`;
+- the chunks of the GPT-2 splitter of the `tokenizers` library, which GPT-2 folders use, with those of `regex`;
+- the tokens of a .tiktoken file, and of our readable byte pairs, with those of tiktoken's rule, written here in a few
+  lines;
+- the texts that these two decode with the original string.
 
-The vocabulary is learned from other random strings. Each comparison counts the strings that differ, and prints the
-first of them.
+The vocabulary is learned from other random strings. Each comparison prints how many strings differ, and the first of
+them.
 """
 
 import base64
@@ -32,7 +33,7 @@ from apformer.tokenizers import byte_pairs, pretrained
 from apformer.tokenizers.chunks import BYTES, GPT2_PATTERN, GPT4_PATTERN, split
 from apformer.tokenizers.text import pre_tokenizer
 
-# The patterns of `tiktoken`; the last one is that of its newer versions.
+# The patterns that `tiktoken` has published; the last one is from its newer versions.
 GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 GPT4 = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
 GPT4_NEWER = (
@@ -72,7 +73,7 @@ class Compare:
     seed: int = 0
     """Random seed."""
     run_dir: FilePath | None = None
-    """Folder for evaluation.json; nothing is written if not given."""
+    """Folder for evaluation.json. By default nothing is written."""
 
 
 @cache

@@ -1,8 +1,8 @@
 """Does a GPT-2 that has read half of a text learn the rest faster? `python experiments/finetune_gpt2.py FILE`.
 
 A small GPT-2 is trained on the first half of FILE. Then three runs learn the second half in the same number of
-steps: one trains all weights of that model, one low-rank adapters, and one starts from scratch. Each is a run of
-`apformer train --recipe text`: it can be stopped, and the same command with the same --run_dir continues.
+steps: one trains all weights of that model, one trains low-rank adapters, and one starts from scratch. Each is a run of
+`apformer train --recipe text`. After a stop, give the same command with --run_dir to continue.
 
     runs/<UTC time>-finetune/
         first.txt  second.txt                           the halves
@@ -45,7 +45,7 @@ class Finetune:
     batch_size: int = 8
     """Rows per step."""
     vocab_size: int = 1024
-    """Byte pairs learned from the first half."""
+    """Tokens of the vocabulary, byte pairs that are learned from the first half."""
     d_model: int = 192
     """Width of the model."""
     n_heads: int = 6
@@ -99,7 +99,7 @@ def draw(curves):
 
 
 def write_halves(path, text, name):
-    """Write both halves of a text. Raises UserError: DATA if it is empty, USAGE if the files hold another text's."""
+    """Write both halves of a text. Raises UserError: DATA if it is empty, USAGE if the files hold another text."""
     if not text:
         raise UserError(f"{name} is empty: give a text to train on", DATA)
     with files.disk_errors(path):
@@ -107,7 +107,7 @@ def write_halves(path, text, name):
     halves = {"first.txt": text[: len(text) // 2], "second.txt": text[len(text) // 2 :]}
     for file, half in halves.items():
         if (path / file).exists() and files.read_text(path / file) != half:
-            raise UserError(f"{path / file} is not of {name}: give another --run_dir", USAGE)
+            raise UserError(f"{path / file} holds another text than {name}: give another --run_dir", USAGE)
     for file, half in halves.items():
         files.write_text(path / file, half)
 

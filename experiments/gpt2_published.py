@@ -1,7 +1,7 @@
 """Measure the published figures of GPT-2 again: `python experiments/gpt2_published.py gpt2 --wikitext F --lambada F`.
 
 apformer ships no weights and no data: you give the folder and the files. `apformer doctor gpt2 FOLDER` says whether the
-folder is the published one. Where the files come from, and their sums:
+folder is the published one. The files come from
 
     hf download gpt2 config.json model.safetensors tokenizer.json --local-dir gpt2
     wiki.test.raw        https://huggingface.co/datasets/ggml-org/ci/resolve/main/wikitext-2-raw-v1.zip
@@ -10,7 +10,8 @@ folder is the published one. Where the files come from, and their sums:
                          5,153 passages, sha256 4aa8d02c...
 
 WikiText-2 is measured as in the documentation of `transformers`: the lines of the file are joined by empty lines, and
-the 287,644 tokens read in windows of 1,024, at a stride of 1,024 (the first token of each is not predicted) or of 512.
+the 287,644 tokens are read in windows of 1,024, at a stride of 1,024 (the first token of each window is not predicted)
+or of 512.
 
     published            gpt2    medium  large   xl
     stride 1,024         29.94   -       19.44   -       [1] for gpt2, [2] for large
@@ -18,14 +19,15 @@ the 287,644 tokens read in windows of 1,024, at a stride of 1,024 (the first tok
     the paper            29.41   22.76   19.93   18.34   [3], whose protocol is not fully described
 
 LAMBADA: the last word of a passage is predicted from the text before it. The perplexity is exp of the mean nats of a
-word. A passage counts as right if each token of its last word is the most likely, or only the last token.
+word. Two shares of right passages are published: those in which all tokens of the last word are the most likely ones,
+and those in which its last token is.
 
     published            gpt2             medium           large            xl
     all tokens           32.56 %, 40.06   -                -                -, 10.63         [4] gpt2, [5] xl
     the last token       46.67 %          -                -                -                [1]
     the paper            45.99 %, 35.13   55.48 %, 15.60   60.12 %, 10.87   63.24 %, 8.63    [3]
 
-The paper filtered stop words, and does not say how.
+The paper left out stop words, and does not say how.
 
 [1] github.com/huggingface/transformers/issues/13761   [2] huggingface.co/docs/transformers/perplexity
 [3] Radford et al. 2019, table 3                       [4] github.com/EleutherAI/lm-evaluation-harness/issues/2159
@@ -56,7 +58,7 @@ SUMS = {
     "wikitext": "173c87a53759e0201f33e0ccf978e510c2042d7f2cb78229d9a50d79b9e7dd08",
     "lambada": "4aa8d02cd17c719165fc8a7887fddd641f43fcafa4b1c806ca8abc31fabdb226",
 }
-FIGURES = {  # {size: {name: the published figure, and its source above}}
+FIGURES = {  # {size: {name: the published figure, and its source in the list above}}
     "gpt2": {
         "wikitext stride 1024": "29.94 [1]; the paper 29.41 [3]",
         "lambada perplexity": "40.06 [4]; the paper 35.13 [3]",

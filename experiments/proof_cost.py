@@ -1,18 +1,19 @@
 """Count what proofs cost and what they cover: `python experiments/proof_cost.py FOLDER ...`, a folder for each proof.
 
-A folder is what `apformer export RUN --to proof --out FOLDER` writes. Gross et al. 2024 (arXiv 2406.11779) plot the
+`apformer export RUN --to proof --out FOLDER` writes such a folder. Gross et al. 2024 (arXiv 2406.11779) plot the
 operations of a proof against the accuracy that it proves. Here all proofs are of accuracy 1 on terms of a fixed width,
 and differ in how many progressions they decide. A multiply-add is one a b + c in a matrix product or in attention.
 We count the multiply-adds
 
 - of `apformer certify --screen`: every dot_general of `model.apply` of a row, by its shapes, times the number of rows
-- of the first line of check.py: the distinct strings that each layer is computed for (proof/network.py), times
+- of check.py in exact arithmetic, its first line: the distinct strings that each layer computes (proof/network.py),
+  times
 
       3 D D for each state that is read   2 W D + D D + 2 D F for each string that reads W states   D V at the head
 
-Norms, exponentials and sums are left out. To show how enumeration grows, the certificates of all differences, up and
-down, of two to `--digits` digits are counted too, without a model. Seconds are those of certificate.json and of the
-records.
+Norms, exponentials and sums are not counted. To show how enumeration grows, we also count, without a model, the
+certificates that would cover all differences, up and down, of two to `--digits` digits. The seconds are those in
+certificate.json and in the records.
 """
 
 import json
@@ -39,7 +40,7 @@ from apformer.tasks import progressions
 from apformer.tasks.progressions import recipes
 from apformer.tasks.progressions.proof import contexts
 
-SECONDS = {  # of check.py: {digits: {column: (record, figure, seconds of its unit)}}
+SECONDS = {  # seconds of check.py: {digits: {column: (record, figure, seconds in its unit)}}
     "3": {"check": ("proof", "default theorem", 1)},
 }
 MARKS = {"screen": ("o", "#0072B2"), "check": ("s", "#D55E00"), "both": ("^", "#CC79A7")}
@@ -52,7 +53,7 @@ class ProofCost:
     folders: Positional[tuple[str, ...]]
     """Folders that `apformer export RUN --to proof` wrote, one for each proof."""
     digits: int = 6
-    """Most digits of the enumerations of all differences, which are counted and not run."""
+    """Most digits of the enumerations of all differences, which are counted but not run."""
     run_dir: FilePath | None = None
     """New directory for the table, the numbers and the figure. The default is runs/<UTC time>-proof_cost."""
 
@@ -172,9 +173,9 @@ def table(proofs, enumerations):
         "contexts",
         "strings of check.py",
         "multiply-adds of the screening",
-        "of check.py, line 1",
+        "of check.py in exact arithmetic",
     ]
-    head += ["seconds of the screening", "of line 1", "of both lines"]
+    head += ["seconds of the screening", "of exact arithmetic", "and any float32"]
     rows = []
     for name, found in proofs.items():
         label, coverage = f"{name} digits, by enumeration", f"{found['progressions']:,}"

@@ -35,11 +35,11 @@ class Reliability:
     cases: int | None = None
     """Cases of each trial. The default is the trial's own number."""
     folder: str | None = None
-    """Folder for results: after a stop, the same command continues from them. The default is a temporary one."""
+    """Folder for results, from which the same command continues after a stop. The default is a temporary one."""
     record: bool = False
     """Write a record of each trial, and update the tables of the README files."""
     loaded: bool = False
-    """With --record: say that other jobs ran on the same cores."""
+    """With --record: note that other jobs ran on the same cores."""
     yardstick: float | None = None
     """With --record: seconds that bench/yardstick.py took on this machine, just before or after."""
 

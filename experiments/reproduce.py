@@ -1,7 +1,7 @@
 """Run the command of a record again, and compare the figures: `python experiments/reproduce.py exact-3 --seed 1`.
 
-The run is a new directory, runs/<UTC time>-<name>. Figures come from the JSON files of the run. A figure that is
-in no file, such as the speed that a benchmark prints, has to be read in the output.
+The run is a new directory, runs/<UTC time>-<name>. Figures come from the JSON files of the run. A figure that is in
+none of them, such as the speed that a benchmark prints, has to be read in the output.
 
 In the command of a record, RUN stands for the directory of the run. A new result begins as a file records/NAME.json
 with "question", "claim" and "command"; `--record` writes everything else.
@@ -33,9 +33,9 @@ PYTHON = {
     "apformer": [sys.executable, "-m", "apformer"],
     "pytest": [sys.executable, "-m", "pytest"],
 }
-FILES = ("evaluation.json", "oeis_protocol.json", "certificate.json")  # of equal names, the last counts
+FILES = ("evaluation.json", "oeis_protocol.json", "certificate.json")  # if two hold the same name, the last one counts
 TABLE = "table.json"  # rows of cells; the first is the head
-NOT_CERTIFIED = 8  # exit code that is an answer, not a fault
+NOT_CERTIFIED = 8  # an exit code that is an answer, not a failure
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Reproduce:
     yardstick: float | None = None
     """Seconds that bench/yardstick.py took on this machine, just before or after; with --record, it is recorded."""
     loaded: bool = False
-    """With --record: say that other jobs ran on the same cores."""
+    """With --record: note that other jobs ran on the same cores."""
 
 
 def names():
@@ -62,7 +62,7 @@ def names():
 
 
 def set_seed(command, seed):
-    """Return a command with another random seed. Raises UserError (exit USAGE) if it makes no run."""
+    """Return a command with another random seed. Raises UserError (exit USAGE) if the command makes no run."""
     if "--run_dir RUN" not in command:
         raise UserError(f"--seed {seed} has no use for `{command}`, which makes no run: leave it out", USAGE)
     return re.sub(r" --seed \d+", "", command).replace("--run_dir RUN", f"--seed {seed} --run_dir RUN", 1)
@@ -80,7 +80,7 @@ def execute(command, run):
     for words in parts(command, run):
         code = subprocess.run(words).returncode
         if code not in (0, NOT_CERTIFIED):
-            raise UserError(f"`{shlex.join(words)}` ended with exit code {code}: mend what it names, and repeat", code)
+            raise UserError(f"`{shlex.join(words)}` ended with exit code {code}: fix what it names, and repeat", code)
     return round(time.perf_counter() - start, 1)
 
 

@@ -8,7 +8,7 @@ softmax function into regions where it has extremely small gradients". Two measu
 - random queries and keys: the variance of the scores, the entropy of the softmax over `--keys` keys, and the gradient
   of u.softmax(scores), u of variance 1, with respect to the scores of a query and to the query itself
 - small models (one block, one head as wide as the model) that learn to copy a row of random digits, trained with each
-  similarity, at the given learning rate whose loss, averaged over all steps, is least
+  similarity at several learning rates; the rate whose mean loss over all steps is least counts
 """
 
 import sys
@@ -50,13 +50,13 @@ class Similarity:
     steps: int = 200
     """Optimizer steps."""
     batch_size: int = 32
-    """Rows a step."""
+    """Rows of a step."""
     learning_rates: tuple[float, ...] = (1e-3, 3e-3, 1e-2)
-    """Learning rates of AdamW; shown is the one whose loss is least, averaged over steps and members."""
+    """Learning rates of AdamW. The one whose loss is least, averaged over steps and members, is shown."""
     members: int = 3
     """Seeds of each model."""
     figure: str | None = None
-    """A PNG file for the figure; similarity.png in the new directory runs/<UTC time>-similarity if not given."""
+    """A PNG file for the figure. The default is similarity.png in the new directory runs/<UTC time>-similarity."""
 
 
 @partial(jax.jit, static_argnames=("similarity", "width", "keys", "queries"))

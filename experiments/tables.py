@@ -9,7 +9,7 @@ A comment in a Markdown file says which records its table shows:
     <!-- end -->
 
 The text between the two comments is replaced. `--check` writes nothing, and exits with 1 if a table is out of date.
-Pages of docs/ have the first comment alone: docs/hooks.py writes their tables when the site is built. A command that
+Pages of docs/ have only the first comment: docs/hooks.py writes their tables when the site is built. A command that
 needs the laboratory has the word *laboratory* beside it.
 """
 

@@ -1,6 +1,7 @@
 """Write dataset.txt: arithmetic progressions as text, one in each line. The same seed writes the same bytes.
 
-The rows are drawn from the whole generator; training finds the split of each row from the line that it lies on.
+The rows are drawn from all splits. Training finds the split of each row from its line: all numbers with the same
+remainder modulo the difference.
 """
 
 import hashlib

@@ -2,8 +2,8 @@
 
     python datasets/text/prepare.py FILE... --out FOLDER --tokenizer gpt2
 
-A FILE is a document in UTF-8. A file *.jsonl has a document in each line, in its field "text". A token for the end of a
-text follows each document. Files are read piece by piece, so they may be larger than memory.
+A FILE is a document in UTF-8. A file *.jsonl has a document in each line, in its field "text". After each document
+comes a token that ends a text. Files are read piece by piece, so they may be larger than memory.
 """
 
 import codecs
@@ -62,7 +62,7 @@ def prepare(args):
             documents += 1
     validation_N = tail.close()
     if not len(validation_N):
-        raise UserError(f"{args.texts[0]} and what follows are too short for a validation part: give more text", DATA)
+        raise UserError(f"{args.texts[0]} and the texts after it are too short for validation: give more text", DATA)
     characters = len(tokenizer.decode(validation_N[validation_N != end]))
     tail.writer.close(validation_N, characters)
     counts = f"{tail.total - len(validation_N):,} tokens to train on, {len(validation_N):,} for validation"
@@ -85,7 +85,7 @@ def _check(args):
         flags.require("vocab_size", 257 <= args.vocab_size < 2**31, args, "257 or more")
     for name in args.texts:
         if not os.path.isfile(name):
-            raise UserError(f"{name} is no file: give text files, or *.jsonl files", DATA)
+            raise UserError(f"{name} is not a file: give text files, or *.jsonl files", DATA)
 
 
 def _new_folder(out):
@@ -136,11 +136,11 @@ def _decode(name, file, bar):
     while True:
         data = file.read(PART)
         try:
-            pending = len(decoder.getstate()[0])  # bytes of a character that began before
+            pending = len(decoder.getstate()[0])  # bytes of a character that began in the piece before
             yield decoder.decode(data, final=not data)
         except UnicodeDecodeError as error:
             place = offset - pending + error.start
-            raise UserError(f"{name} is no UTF-8 at byte offset {place}: convert it, or give another", DATA) from None
+            raise UserError(f"{name} is not UTF-8 at byte offset {place}: convert it, or give another", DATA) from None
         if not data:
             return
         offset += len(data)
@@ -161,7 +161,7 @@ def _document(place, line):
         content.encode("utf-8")  # fails for a half of a character, a lone surrogate
         return content
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise UserError(f'{place}: is no JSON object with a field "text": mend the line, or remove it', DATA) from None
+        raise UserError(f'{place}: is not a JSON object with a field "text": fix or remove the line', DATA) from None
 
 
 def _with_place(place, call):

@@ -22,7 +22,7 @@ class Bench:
     """Time the compilation of a training step at several depths."""
 
     size: Literal["gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"] = "gpt2"
-    """The published size, in all but the depth."""
+    """The published size, of which only the depth is changed."""
     depths: tuple[int, ...] = (12, 48)
     """Numbers of layers."""
     batch_size: int = 8

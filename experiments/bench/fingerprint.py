@@ -1,10 +1,10 @@
-"""Hash 100 steps of every recipe, to compare two versions of apformer on one machine.
+"""Hash 100 steps of the main recipes, to compare two versions of apformer on one machine.
 
     python experiments/bench/fingerprint.py before.json                 in one version
     python experiments/bench/fingerprint.py after.json before.json      in the other: prints the differences
 
-The recipe `digits` is the laboratory's: `pip install -e experiments/lab`. A change that only moves code leaves every
-hash as it is. Hashes depend on the processor and on the version of jaxlib, so they are compared, and not kept.
+The recipe `digits` needs the laboratory: `pip install -e experiments/lab`. A change that only moves code changes no
+hash. Hashes depend on the processor and on the version of jaxlib, so compare only those of one machine.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ CORPUS = Path(__file__).parents[2] / "LICENSE"  # a text that does not change
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """Hash the parameters, the optimizer's state and the metrics of 100 steps of every recipe."""
+    """Hash the parameters, the optimizer's state and the metrics of 100 steps of the main recipes."""
 
     out: Positional[str]
     """A new JSON file for the hashes."""
@@ -67,7 +67,7 @@ def hash_run(words, folder):
 
 
 def run(args):
-    """Hash every recipe, write the file, and print the differences from the earlier file."""
+    """Hash each run, write the file, and print the differences from the earlier file."""
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         for number, (name, words) in enumerate(RUNS.items()):

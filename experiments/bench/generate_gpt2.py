@@ -1,13 +1,13 @@
-"""Compare tokens per second of GPT-2 with a cache, ours and of `transformers`, on the same random weights.
+"""Compare tokens per second of our GPT-2 and of that of `transformers`, with caches and the same random weights.
 
     python experiments/bench/generate_gpt2.py --batch_sizes 1 16
 
-A step at batch 1 has to read every parameter once. Its limit is the bandwidth of memory, of which it reaches
+A step at batch 1 has to read every parameter once, so the bandwidth of memory limits it. Of this limit it reaches
 
     share = (parameter bytes / seconds of a step) / bandwidth of a copy
 
 All are timed in turns, and the best round of each counts, since other programs may run at the same time. PyTorch runs
-with one thread and with one for each core; the better counts. On a busy machine, OMP_WAIT_POLICY=passive keeps its
+with one thread and with one for each core; the faster counts. On a busy machine, OMP_WAIT_POLICY=passive keeps its
 threads from spinning while they wait. Needs the extras `text` and `parity`.
 """
 

@@ -1,13 +1,13 @@
 """Time a LoRA step of GPT-2 124M here and in PyTorch with `peft`: `python experiments/bench/lora_step.py`.
 
 Both have the same random weights, shape of the batch, rank, matrices with adapters (c_attn: queries, keys and values),
-dropout and AdamW. Each has a process of its own, so that their memory is counted apart. They take turns, so that other
-jobs slow both alike, and no thread of one waits in the time of the other.
+dropout and AdamW. Each has a process of its own, so that their memory is measured separately. They take turns, so that
+other jobs slow both alike, and while one is timed, no thread of the other is busy.
 
     ratio = median over turns of (our seconds / their seconds)      for wall-clock time and for processor time
 
-A ratio of single steps would depend on what else ran just then. Memory is the peak resident set of each process, at the
-end and before its first step. Needs the extras `text` and `parity`.
+A ratio of two single steps would depend on what else ran at that moment. Memory is the peak resident set of each
+process, at the end and before its first step. Needs the extras `text` and `parity`.
 """
 
 import json
@@ -50,9 +50,9 @@ class Bench:
     threads: int = 2
     """Threads of PyTorch; XLA takes as many as there are cores."""
     worker: str | None = None
-    """ours or peft: what this process runs. The script starts both itself."""
+    """Library that this process times: ours or peft. The script sets it itself."""
     folder: str | None = None
-    """GPT-2 folder of the weights. The script makes one of random weights."""
+    """GPT-2 folder of the weights. The script makes one with random weights."""
 
 
 def ours(args):
@@ -177,7 +177,7 @@ def _answer(worker):
     """Read the next line of JSON from a worker. Raises UserError (exit USAGE) if it has ended, after its message."""
     line = worker.stdout.readline()
     if not line:
-        raise UserError("one of the two processes has ended: do what is said above", USAGE)
+        raise UserError("one of the two processes has ended: follow its message above", USAGE)
     return json.loads(line)
 
 

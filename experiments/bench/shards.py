@@ -2,11 +2,11 @@
 
     python experiments/bench/shards.py --gigabytes 10 --folder /tmp/tokens
 
-Random tokens are written to a new folder, and nanoGPT's CPU model is trained on it by `apformer train`, in a process of
-its own. Its peak resident memory is printed beside that of a run on a megabyte of text. Then chunks of 50 steps on the
-folder and on tokens in memory are timed in turns. Before each, the folder is dropped from the system's cache, so that
-every window comes from the disk. Processor time is of all threads; other jobs on the machine change it less. The folder
-is deleted at the end.
+The script writes random tokens to a new folder, and `apformer train` trains nanoGPT's CPU model on it, in a process of
+its own. The peak resident memory of this process is printed beside that of a run on a megabyte of text. Then chunks of
+50 steps on the folder, and on tokens in memory, are timed in turns. Before each chunk, the folder is dropped from the
+system's cache, so that every window comes from the disk. Processor time is that of all threads; other jobs on the
+machine change it less. The folder is deleted at the end.
 """
 
 import os
@@ -42,11 +42,11 @@ class Bench:
     gigabytes: float = 10.0
     """Size of the folder."""
     folder: str | None = None
-    """New folder, deleted at the end. The default is one for temporary files."""
+    """New folder, deleted at the end. The default is a temporary folder."""
     steps: int = 500
     """Steps of the run whose memory is measured."""
     turns: int = 25
-    """Chunks of 50 steps of each, of which medians are printed."""
+    """Chunks of 50 steps that are timed for each; medians are printed."""
 
 
 def write(folder, count, rng):

@@ -2,8 +2,8 @@
 
 The shape, the batch and the text are the same. The PyTorch model is that of yardstick.py: nn.Linear without biases,
 fused causal attention, AdamW, a batch of random windows for each step. All are timed in turns, so that other jobs on
-the machine slow all of them. Printed are medians, and their ratios to the fastest of PyTorch. Needs the parity extra,
-and a C++ compiler for torch.compile.
+the machine slow all of them. The script prints medians, and their ratios to the fastest PyTorch program. It needs the
+parity extra, and a C++ compiler for torch.compile.
 """
 
 import sys

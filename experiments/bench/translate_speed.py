@@ -1,17 +1,18 @@
-"""Compare sentences per second of beam search, with a cache and without, and of `transformers.generate`.
+"""Compare the sentences per second of beam search with a cache, without one, and in `transformers`.
 
     python experiments/bench/translate_speed.py --sentences 1000 --beams 5
 
-One shape of encoder-decoder, random weights, random sources of 10 to 20 tokens, every text of `--tokens` tokens:
+All have an encoder-decoder of one shape with random weights. They translate random sources of 10 to 20 tokens, each to
+`--tokens` tokens:
 
     cached        apformer.decoding.beam on the cache of seq2seq
-    source kept   the same search; at every step the whole target is recomputed, and not the source
-    uncached      the same search; at every step the whole target and the source are recomputed
+    source kept   the same search; every step computes the whole target again, but not the source
+    uncached      the same search; every step computes the whole target and the source again
     Marian        transformers.MarianMTModel of the same shape, with its cache; 1 thread, and one for each core
 
 The first three must find the same texts. All are timed in turns, and the best round of each counts, since other
-programs may run at the same time. They hardly change processor time, which is of all threads together.
-OMP_WAIT_POLICY=passive keeps PyTorch's threads from spinning while they wait. Needs the extra `parity`.
+programs may run at the same time. Those hardly change processor time, which is that of all threads together.
+OMP_WAIT_POLICY=passive keeps PyTorch's threads from spinning while they wait. The script needs the extra `parity`.
 """
 
 import os
@@ -191,7 +192,7 @@ def run(args):
         ratios = " and ".join(f"{ratio:.2f}" for ratio in best[name] / best["cached"])
         rate = len(sources) * args.batch_size / wall
         print(
-            f"{name:18} {wall:8.2f} s ({rate:6.1f} sentences/s), {processor:8.2f} s of processors; cached: 1 / {ratios}"
+            f"{name:18} {wall:8.2f} s ({rate:6.1f} sentences/s), {processor:8.2f} s of CPU time: {ratios} times cached"
         )
 
 

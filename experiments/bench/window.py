@@ -2,9 +2,9 @@
 
     python experiments/bench/window.py
 
-A decoder of 4 layers and 4 heads, 128 wide, rotary positions, one row; the gradient of the loss. "Square" computes all
-pairs of tokens and masks those outside the window. Memory is what the compiled program needs for intermediate results.
-The last columns are the costs divided by twice those of half the length.
+It is the gradient of the loss of one row, for a decoder of 4 layers and 4 heads that is 128 wide and has rotary
+positions. "Square" computes all pairs of tokens and masks those outside the window. Memory is what the compiled program
+needs for intermediate results. The last columns are the costs divided by twice those of half the length.
 """
 
 import sys

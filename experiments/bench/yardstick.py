@@ -1,9 +1,9 @@
 """Time a known piece of work on this machine: `python experiments/bench/yardstick.py`.
 
-Machines differ by a factor of two, and one machine differs from hour to hour. So a time of training is also given as a
-multiple of a yardstick that is measured just before or after it. The yardstick is 1,000 training steps of nanoGPT's
+Machines differ by a factor of two, and the speed of one changes from hour to hour. So times of training are also given
+as multiples of a yardstick that is measured just before or after. The yardstick is 1,000 training steps of nanoGPT's
 character model for a CPU, in PyTorch, not compiled. The model has 4 layers of 4 heads, is 128 wide and reads 64
-characters; a batch has 12 rows. The characters are random, which takes as long as a text. Needs the parity extra.
+characters; a batch has 12 rows. The characters are random; a text would take as long. Needs the parity extra.
 """
 
 import sys
@@ -28,7 +28,7 @@ class Yardstick:
     steps: int = 1000
     """Training steps; the seconds printed are for 1,000."""
     threads: int | None = None
-    """Threads of PyTorch; its own choice if not given."""
+    """Threads of PyTorch. The default is PyTorch's own choice."""
 
 
 class Block(nn.Module):

@@ -54,7 +54,7 @@ def _train_on_rows(state: train.TrainState, rows: Batch, settings: Settings) -> 
 
 
 def judge(params: Any, settings: Settings) -> tuple[np.ndarray, float]:
-    """Return (the strings whose margin is not safely above 0, the smallest margin), by the first line of check.py."""
+    """Return (the strings whose margin is not safely above 0, the smallest margin), by the theorem of check.py."""
     cfg = asdict(settings.model)
     weights = network.complete(leaves.named(params), cfg, columns)
     codes_N, right_N = strings(settings)

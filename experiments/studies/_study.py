@@ -1,7 +1,7 @@
 """Shared by the studies: save each result, then write a table, a figure and numbers for a record.
 
 RUN/
-    study.json         the flags, and the results so far; the same flags with --run_dir RUN continue
+    study.json         the flags, and the results so far; after a stop, the same flags with --run_dir RUN continue
     evaluation.json    the numbers that a record may name
     table.json         the table of the record
     figures/NAME.png
@@ -36,7 +36,7 @@ class Study:
     """The directory of a study, and its results: a dict that is saved with every new entry."""
 
     def __init__(self, name, args):
-        """Make the directory, or continue in it. Raises UserError: USAGE if it has other flags, DISK."""
+        """Make the directory, or continue in it. Raises UserError: USAGE if it was begun with other flags; DISK."""
         path = Path(args.run_dir or directory.dated(name))  # not a run, so runs/latest stays the same
         flag_values = files.plain(dataclasses.asdict(args) | {"run_dir": None})
         if not (path / "study.json").exists():
@@ -44,9 +44,9 @@ class Study:
             files.write_json(path / "study.json", {"flags": flag_values, "found": {}})
         saved = files.read_json(path / "study.json")
         if saved["flags"] != flag_values:
-            raise UserError(f"{path} is of other flags: give another --run_dir", USAGE)
+            raise UserError(f"{path} was begun with other flags: give another --run_dir", USAGE)
         self.name, self.path, self.flags, self.found = name, path, flag_values, saved["found"]
-        print(f"{path}: the same flags with --run_dir {path} go on, if this is stopped", file=sys.stderr)
+        print(f"{path}: after a stop, the same flags with --run_dir {path} continue", file=sys.stderr)
 
     def save(self, key, value):
         """Add a result, and save all of them."""

@@ -4,8 +4,8 @@
     additive     v.tanh(q + k)       K numbers for each query and key       Bahdanau et al. 2015
 
 Vaswani et al. 2017, section 3.2.1: "the two are similar in theoretical complexity", yet a product of matrices is "much
-faster and more space-efficient in practice". Measured are softmax(scores) V and its gradient, of random queries, keys
-and values, for rows of growing length. The two are timed in turns; the least time of each seed counts.
+faster and more space-efficient in practice". We measure softmax(scores) V and its gradient for random queries, keys
+and values, in rows of growing length. The two are timed in turns, and the least time of each seed counts.
 """
 
 import itertools

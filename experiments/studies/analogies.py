@@ -1,8 +1,8 @@
 """King - man + woman? `python experiments/studies/analogies.py FILE`: relations between words, CBOW against skip-gram.
 
 A question b - a + c asks for d, where a : b and c : d are two pairs of one relation (Mikolov et al. 2013). Words are
-ranked without a, b and c, and the rank of d counts. A method may find d without knowing the relation if d is near c by
-itself (Linzen 2016), so the rank of d among the neighbours of c alone is given too.
+ranked without a, b and c, and the rank of d counts. A model may find d without knowing the relation if d is just near
+c (Linzen 2016). So we also give the rank of d among the neighbours of c alone.
 """
 
 import itertools
@@ -44,7 +44,7 @@ class Analogies:
     d_model: int = 100
     """Width of a vector."""
     min_count: int = 10
-    """Fewest times that a word occurs. Rarer words are dropped, and questions that have one."""
+    """Fewest times that a word occurs. Rarer words are dropped, with the questions that contain them."""
     members: int = 4
     """Seeds of each model."""
     seed: int = 0
@@ -99,7 +99,7 @@ def learn(study, variant, args):
             "seconds": [record["seconds"] for record in members],
         }
     if not found:
-        raise UserError(f"{args.text} has no pair of two words of RELATIONS: give an English text, a longer one", DATA)
+        raise UserError(f"{args.text} has no relation with two pairs of words: give a longer English text", DATA)
     return found
 
 

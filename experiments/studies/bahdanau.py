@@ -4,9 +4,9 @@
     c_t    = sum_s softmax(e_t)_s h_s                             s_t  = GRU([y_{t-1}; c_t], s_{t-1})
     logits = W_o [s_t; c_t; y_{t-1}] + b                          Bahdanau, Cho and Bengio 2015
 
-and without attention, where c_t is the last state of both directions for every t (Cho et al. 2014). The cells are
-Flax's. All three translate number words, letter by letter, from the same pairs. The score is the share of unseen
-numbers that greedy decoding writes without a fault.
+The recurrent model without attention has the last state of both directions as c_t, for every t (Cho et al. 2014). The
+cells are Flax's. All three models translate number words, letter by letter, from the same pairs. The score is the share
+of unseen numbers that greedy decoding writes without a mistake.
 """
 
 import sys

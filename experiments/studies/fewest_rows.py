@@ -6,12 +6,18 @@ first, and judges each model on every context in exact arithmetic (_proof.py). I
 
 random    rows of the recipe's generator, of 1 to `digits` digits, half of them with runs of zeros or nines. Each seed
           has its own rows.
-chosen    a greedy choice from 4,096 such rows: always the row with the most facts that are not shown yet. When no row
-          has one, all facts count as not shown again. The same for all seeds.
+chosen    a greedy choice from 4,096 such rows: always the row with the most facts that no chosen row shows yet. When
+          all facts are shown, the choice starts anew with all facts. All seeds have the same rows.
 
-A fact is what one place shows of the rule z = 2x - y: digits x and y with the carry into the place, which decide z; x,
-y and z, which decide the carry into the next place; x and y of the lowest place; z of the last place; and each of x, y
-and z with x or y of the next place, which are independent. The number of digits is a fact too.
+A fact is what one place of a row shows of the rule z = 2x - y:
+
+- the digits x and y with the carry into the place, which decide z;
+- x, y and z, which decide the carry into the next place;
+- x and y of the lowest place;
+- z of the last place;
+- one of x, y and z with x or y of the next place, which are independent of each other.
+
+The number of digits is a fact, too.
 """
 
 import sys

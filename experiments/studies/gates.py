@@ -1,13 +1,13 @@
 """What do the gates of an LSTM do? `python experiments/studies/gates.py FILE` trains one, and draws its gates.
 
-    c_t = f c_{t-1} + i n,  h_t = o tanh(c_t)      f near 1 keeps what the cell holds, i near 1 lets something in, o
-                                                   near 1 shows it
+    c_t = f c_{t-1} + i n,  h_t = o tanh(c_t)      f near 1 keeps what the cell holds, i near 1 lets n in,
+                                                   o near 1 shows the cell
 
 FILE is a text, or a run of `apformer train --recipe text --architecture recurrent --cell lstm`. A run captures states
 but no gates, so the gates are computed from the states.
 
-    figures/gates.png   the gates of the units whose forget gate varies most, and the cell, one layer, the last member
-    table.json          the mean of each gate over letters, blanks and line ends, of each layer: median of the members
+    figures/gates.png   gates and cell of the units whose forget gate varies most, in one layer of the last member
+    table.json          the mean of each gate in each layer over letters, blanks and line ends: median of the members
 """
 
 import os
@@ -37,7 +37,7 @@ class Gates:
     """Draw the gates of an LSTM over a text, and measure them."""
 
     source: Positional[FilePath]
-    """Text file to train on; or a run of a text, by characters, whose cells are LSTMs."""
+    """Text file to train on, or a run that learned a text by characters with an LSTM."""
     text: str | None = None
     """Text to read. The default is the beginning of the validation part."""
     characters: int = 4096
@@ -133,7 +133,7 @@ def run(args):
         path = sweep_path / records[0]["folder"]
     settings = restore.load_settings(path)
     if settings.task != "text" or getattr(settings.model, "cell", None) != "lstm":
-        raise UserError(f"{path} is no LSTM of a text: train one with --architecture recurrent --cell lstm", USAGE)
+        raise UserError(f"{path} is not an LSTM of a text: train one with --architecture recurrent --cell lstm", USAGE)
     flags.require("layer", args.layer <= settings.model.n_layers, args, f"at most {settings.model.n_layers}")
     tokenizer = restore.load_rows(path).tokenizer
     text = args.text or corpus.split(corpus.read(settings.data.text), settings.data)[1]

@@ -9,13 +9,14 @@ one step away from its training:
 - negative differences  those of training, negated
 - one more digit        the same generator, with terms one digit wider
 
-All but the second are cut to the length of training. A suite is None if the generator, or the model, has no such rows.
-A suite has `--test_sequences` rows, by default 512. All contexts of a member that is right on the first suite are then
-enumerated, if they are few enough, unless `--no_certify` is given.
+The rows of all suites but the second are cut to the length of training rows. A suite is None if the generator can draw
+no such rows, or the model cannot read them. A suite has `--test_sequences` rows, 512 by default. If a member is right
+on the first suite, and its contexts are few enough, they are all enumerated, unless `--no_certify` is given.
 
     runs/<UTC time>-sweep/
-        suites.json     the results of each member, beside sweep.json; the same flags continue from it
-        table.md        a row for each combination, for a record table.json; figures/sweep.png has every member
+        suites.json         the results of each member, beside sweep.json; after a stop, the same flags continue from it
+        table.md            a row for each combination; table.json is the same table, for a record
+        figures/sweep.png   every member
 """
 
 import shlex
@@ -47,7 +48,7 @@ from apformer.train import trained
 
 PROGRAM = "python experiments/studies/generalization.py"
 MOST_CONTEXTS = 2_000_000  # more are not enumerated
-FEWEST = 16  # different rows of the suite of more terms: of the longest lines too few are held out
+FEWEST = 16  # different rows that the suite of more terms needs; of the longest rows, fewer are held out
 SEQUENCES = 512  # of a suite, without --test_sequences
 CAPTION = """\
 Excess: the validation loss above the Bayes floor, in nats. Predictable terms exactly right, free-running, in %: median
@@ -175,7 +176,7 @@ def sweep(args: list[str]) -> None:
         try:
             members = measure_members(path, result["members"], certify)
         except (KeyboardInterrupt, SystemExit):
-            print(f"{path}: the same flags with --run_dir {shlex.quote(str(path))} go on", file=sys.stderr)
+            print(f"{path}: the same flags with --run_dir {shlex.quote(str(path))} continue", file=sys.stderr)
             raise
     curves, finite = sweeps.curves(path, members, "exact"), [r for r in members if not r["failed"]]
     suites_of_rows = [[record["suites"] for record in records] for _, records in tables.by_combination(finite)]
@@ -231,7 +232,7 @@ def _verdict(shares: dict[str, dict | None], params: dict, settings: Settings) -
     """Return {"certified": None} for too many contexts, False after a wrong term, else the facts of a certificate."""
     if not can_enumerate(settings):
         return {"certified": None}
-    # one wrong term already excludes a certificate
+    # one wrong term is enough to rule out a certificate
     wrong = (shares["in distribution"] or {}).get("teacher_forced", 1) < 1
     return {"certified": False} if wrong else certificate(params, settings)
 

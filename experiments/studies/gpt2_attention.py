@@ -4,7 +4,7 @@ FOLDER holds config.json, model.safetensors and tokenizer.json, as `hf download 
 export` writes them. The table has, for each head, the share of its attention on the first token, on the token before
 and on the token itself, and the number of tokens that it reads, exp(entropy); means over the tokens after the first.
 
-    figures/gpt2_attention.png   all heads; of more than 64, the mean of each layer
+    figures/gpt2_attention.png   all heads, or the mean of each layer if there are more than 64
     figures/layer_N.png          the heads of each layer
 """
 

@@ -1,16 +1,16 @@
 """How few digits must training rows have? `python experiments/studies/least_width.py`: seeds proven, by the width.
 
-It needs the laboratory: `pip install -e experiments/lab`. Least significant digit first, a prediction depends on six
-tokens (apformer_lab/proof/columns.py), and the proof for every number of digits asks all 214,150 strings of six that
-there are. Training rows of at most W digits hold a part of them:
+It needs the laboratory: `pip install -e experiments/lab`. With the least significant digit first, a prediction depends
+on a string of six tokens (apformer_lab/proof/columns.py). The proof for every number of digits computes all 214,150
+such strings. Training rows of at most W digits hold some of them:
 
 W = 1    no digit after another digit. No place has a carry into it, and 2x - y is never above 9 or below 0
-W = 2    the highest digit of two. A carry into it comes from the lowest place, into which nothing is carried
-W = 3    a place between two others, whose lower one has no carry into it
-W = 4    all strings that any width has
+W = 2    also the highest of two digits. The carry into it comes from the lowest place, which itself has none
+W = 3    also a place between two others, the lower of which has no carry into it
+W = 4    all strings that rows of any width have
 
-The proof asks a few more: those of terms that do not fit. No row has them, however wide.
-On strings that no row holds, only its architecture can make a model right. For W = 1 that includes carrying itself.
+The proof computes a few strings more: those of terms that do not fit, which no row has. On strings that no training row
+holds, a model can be right only because of its architecture. For W = 1 all carries are among these strings.
 """
 
 import sys

@@ -1,12 +1,12 @@
 """Write terms of 100,000 digits, digit by digit: `python experiments/studies/long_terms.py RUN`.
 
 It needs the laboratory: `pip install -e experiments/lab`. A run that is proven for every number of digits is right
-in exact arithmetic. This tests it on this machine, free-running (each digit follows the model's own digits), and
+in exact arithmetic. This study tests it on your machine, free-running (each digit follows the model's own digits), and
 measures time and memory.
 
 random    digits of the difference and of the first term are random
 carry     the third term is 10...0, after 09...9: a carry runs from the lowest place to the highest
-borrow    the third term is 9...9, after 10...0, downwards: a borrow runs as far
+borrow    the third term is 9...9, after 10...0: the row counts down, and a borrow runs as far
 runs      the third term consists of runs of nines and zeros, of random lengths
 """
 

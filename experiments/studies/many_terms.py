@@ -3,9 +3,9 @@
 It needs the laboratory: `pip install -e experiments/lab`. A row has four terms, of which the last two are predicted:
 random rows, and rows with a run of places that pass on what is carried into them (apformer_lab/rows.py). One pass reads
 the whole row, teacher-forced. If the likeliest character is the true one at every place, greedy decoding writes the
-same row, since each of its characters then follows true ones. If not, it goes wrong at the first such place. So a row
-is right teacher-forced if and only if it is right free-running. Some rows are written freely too, since rounding might
-differ.
+same row, since each of its characters then follows true ones. If not, it is wrong at the first such place. So a row
+is right teacher-forced if and only if it is right free-running. Some rows are also written free-running, since their
+rounding might differ.
 
 A pass takes time in proportion to the length of a row if the model reads few keys (apformer_lab/sparse.py).
 """
@@ -47,9 +47,9 @@ class ManyTerms:
     digits: tuple[int, ...] = (64, 1_000)
     """Digits of a term."""
     terms: int = 10_000
-    """Terms asked for, of each number of digits and kind of rows."""
+    """Terms to predict, for each number of digits and kind of rows."""
     written: int = 100
-    """Rows that are written freely too, of each number of digits and kind."""
+    """Rows that are also written free-running, for each number of digits and kind."""
     run_dir: FilePath | None = None
     """Directory of the study. The default is runs/<UTC time>-many_terms."""
 

@@ -8,10 +8,10 @@ many digits it holds. Attention keeps every token, and looks it up. The digits i
 network has to choose what it writes into its state (Hochreiter and Schmidhuber 1997).
 
 A recurrent network is trained from the shortest distance to the longest, each time from the parameters of the distance
-before: a gate that has learned to stay open only has to stay open for longer. Attention learns where to look, which is
-another place at every distance, so it starts from new parameters. Training at a distance ends when all seeds reach
-`--enough`, or after `--steps`. Once no seed reaches 1.5 times chance, training ends, and longer distances are only
-measured.
+before: a gate that has learned to stay open only has to stay open for longer. Attention learns where to look, which
+differs at every distance, so it starts from new parameters. Training at a distance ends when all seeds reach
+`--enough`, or after `--steps`. Once no seed reaches 1.5 times chance, there is no more training, and longer distances
+are only measured.
 """
 
 import sys
@@ -46,7 +46,7 @@ class Memory:
     chunk: int = 25
     """Steps of a compiled loop. After each, training may end."""
     enough: float = 0.99
-    """Share of right digits, of the worst seed, at which training at a distance ends."""
+    """Share of right digits that ends training at a distance, once the worst seed reaches it."""
     batch_size: int = 16
     """Rows of a step."""
     learning_rate: float = 5e-3

@@ -1,8 +1,9 @@
 """RNN, GRU, LSTM or attention? `python experiments/studies/one_text.py FILE` trains all four on one text.
 
-All have about the same number of weights, and see the same number of characters. Measured are the bits per character of
+All have about the same number of weights, and see the same number of characters. We measure the bits per character of
 the validation part, the time of training, the memory of a training step, and the memory of the cache while a model
-writes. A recurrent network keeps one state however long the text is, attention keys and values of every character.
+writes. A recurrent network keeps one state, however long the text is; attention keeps keys and values of every
+character.
 """
 
 import sys

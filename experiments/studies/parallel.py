@@ -7,9 +7,9 @@ Vaswani et al. 2017, table 1: sequential operations O(n) against O(1), work per 
 the two cross depends on the machine: the more it can do at once, the longer the rows for which attention is faster.
 
 All models have 24 d_model^2 weights in their layers: two blocks of attention, three layers of an LSTM, four of a GRU.
-Measured are a training step (loss, gradient, AdamW) of `--batch_size` rows, and one new token of one row after about n
-others. The models are timed in turns, and the least time of each counts. On a busy machine, wall-clock time includes
-other programs. Processor time, in brackets in the table, does not, but it hides what runs in parallel.
+We time a training step (loss, gradient, AdamW) of `--batch_size` rows, and one new token of one row after about n
+others. The models take turns, and the least time of each counts. On a busy machine, wall-clock time includes other
+programs. Processor time, in brackets in the table, does not, but it hides what runs in parallel.
 """
 
 import itertools

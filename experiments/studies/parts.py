@@ -1,11 +1,11 @@
 """What is each part worth? `python experiments/studies/parts.py` trains without one part at a time.
 
-Each row is the default recipe with one thing changed, trained from the same seeds: no feed-forward, no residual
-connection, no norm, no positions, RMSNorm for LayerNorm, dropout on the attention weights or on the outputs of
-sub-layers. It differs from an ablation (`apformer report`), which switches a part off in a model that learned with it.
+Each row of the table is the default recipe with one thing changed, trained from the same seeds: no feed-forward, no
+residual connection, no norm, no positions, RMSNorm for LayerNorm, dropout on the attention weights or on the outputs of
+sub-layers. An ablation (`apformer report`) differs: it switches a part off in a model that learned with it.
 
-The learning rate is that of the whole model. A part that is only needed to train at this rate looks as important as one
-without which the task cannot be learned.
+The learning rate is that of the whole model. So a part that only helps to train at this rate looks as important as a
+part without which the task cannot be learned at all.
 """
 
 import sys
@@ -113,7 +113,7 @@ def draw_figure(path, records):
 def run(args):
     """Train and measure what is missing, print the table and draw the figure."""
     _study.check_sizes(args, "steps", "digits", "d_model", "members", "test_sequences")
-    flags.require("digits", args.digits >= 3, args, "3 or more, of which longer rows are held out")
+    flags.require("digits", args.digits >= 3, args, "3 or more, so that longer rows are held out")
     study = _study.Study("parts", args)
     try:
         generalization.sweep(words(args, study.path / "sweep"))

@@ -5,10 +5,10 @@
     words        a word with the blank before it, or any other character; rare words are one token, "unknown"
 
 The same model learns each, from rows of the same number of bytes: the longer the tokens, the fewer there are in a row.
-The score is bits per byte of the validation part, which compares any kinds of tokens. The letters of unknown words are
-coded apart, each by its frequency in the training part.
+The score is bits per byte of the validation part, since bytes do not depend on the tokens. The letters of unknown words
+cost extra bits, each by its frequency in the training part.
 
-Each model reads a text in which every token is written as one character of its own, by `--tokenizer characters`.
+The models are trained with `--tokenizer characters`, on a text in which each token is one character of its own.
 """
 
 import re
