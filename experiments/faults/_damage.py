@@ -1,4 +1,4 @@
-"""Damage the files of a checkpoint as a disk may, and train a small run for it."""
+"""Damage the files of a checkpoint as a disk may do, and train a small run to damage."""
 
 import contextlib
 import io

@@ -36,7 +36,7 @@ LINES = ("007 010 013 016 019\n990 980 970\n000 000\n", "00012 00010 00008\n", "
 
 
 class Parser(NamedTuple):
-    """A parser to test. It gets at least one case, and otherwise cases in proportion to `share`."""
+    """A parser to test. It gets cases in proportion to `share`, and at least one."""
 
     name: str
     share: float

@@ -24,7 +24,7 @@ ROOT = HERE.parents[1]
 LIMIT = 120  # seconds after which a command counts as hung
 FOUND = "found.jsonl"
 FEW = 20  # items for which one process is enough
-HUNG = -99  # exit code of a hung command, or of one that ended its server
+HUNG = -99  # exit code of a command that hung, or that ended its server
 TEXT = "".join(f"the {k} bottles of ale stand on wall {k % 7}.\n" for k in range(99))
 MODEL = "--context 16 --d_model 8 --n_layers 1 --n_heads 1 --dropout 0.1"
 PACE = "--batch_size 4 --steps 12 --log_every 2 --save_every 4 --learning_rate 0.01 --warmup_steps 2"
@@ -92,7 +92,7 @@ class Server:
     def resume(self, folder, run, keep=1, **how):
         """Resume a run as if its process had been killed over a minute ago: return the Outcome.
 
-        `apformer` leaves younger temporary files, since they may belong to another process. how: as of `run`.
+        `apformer` keeps younger temporary files, since they may belong to another process. how: arguments of `run`.
         """
         for torn in run.rglob(".*.tmp"):
             os.utime(torn, (0, 0))

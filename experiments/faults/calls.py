@@ -100,7 +100,7 @@ def _case(server, case, folder, expected):
     resumed = server.resume(folder, run, keep, fork=False, clock=-DAY if fault == "clock" else 0.0)
     at = _runs.resumed_at(resumed)
     if fault not in LIES and newest > 0 and (at is None or at < newest):
-        loss = f"{case}, step {newest} was on the disk, and it went on from {at}"
+        loss = f"{case}, step {newest} was on the disk, and it resumed from {at}"
         _runs.record_failure(faults, "lost", loss, resumed)
     if fault in LIES and resumed.code in (CHECKPOINT, DISK) and _runs.sentence_of(resumed):
         faults.append("refused")

@@ -16,7 +16,7 @@ from faults import _runs
 QUESTION = "Is anything lost when a run is killed at any moment, again and again?"
 CLAIM = (
     "{cases:,} SIGKILLs at random moments of {runs:,} runs, each killed up to {most:,} times: {lost:,} checkpoints "
-    "that were on the disk were lost, {unequal:,} runs ended otherwise than the undisturbed one."
+    "that were on the disk were lost, {unequal:,} runs ended differently from the undisturbed one."
 )
 CASES = 1000
 CHAIN = 20  # kills in a chain
@@ -60,11 +60,11 @@ def _chain(server, seed, kills, folder, times, expected):
             counts[-1] += done.code == -signal.SIGKILL
             at = _runs.resumed_at(done)
             if at is not None and at < saved:
-                _runs.record_failure(lost, f"step {saved} was on the disk, and it went on from {at}", case, done)
+                _runs.record_failure(lost, f"step {saved} was on the disk, and it resumed from {at}", case, done)
             saved = max([saved, *done.saved])
             if _runs.newest_sound(run) < saved:
                 _runs.record_failure(lost, f"step {saved} was on the disk, and is not", case, done)
         if done.code or (differing := _runs.differences(_runs.end_of(run), expected)):
-            _runs.record_failure(unequal, f"it ended otherwise ({done.code or differing})", case, done)
+            _runs.record_failure(unequal, f"it ended differently ({done.code or differing})", case, done)
         shutil.rmtree(run, ignore_errors=True)
     return counts, lost, unequal

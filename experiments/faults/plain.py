@@ -1,7 +1,7 @@
-"""Damage checkpoints of other libraries in the same way, and count how often they load wrong numbers silently.
+"""Damage checkpoints of other libraries like ours, and count how often they load wrong numbers silently.
 
 Each library saves the parameters and the optimizer's state of a small run at two steps, as its documentation says. Then
-the newest checkpoint is damaged as in `corruption`, and loaded. An array that differs in one bit is wrong.
+the newest checkpoint is damaged as in corruption.py, and loaded. An array that differs in one bit is wrong.
 """
 
 import logging
@@ -64,7 +64,7 @@ def _count_outcomes(name, keep, cases, folder, states):
                 step, found = load(copy, states[STEPS[1]])
             right = "harmless" if step == STEPS[1] else "one before"
             count[right if _same(found, states[step]) else "wrong"] += 1
-        except Exception:  # any error: it is not silent
+        except Exception:  # any error, since it is not silent
             count["refused"] += 1
         shutil.rmtree(copy)
     return count

@@ -1,11 +1,11 @@
 """Plant faults in the folder of a proof: check.py must never print PROVEN for a model with an error.
 
-A small model of two digits is trained, certified and exported. Then, half of the cases each:
+A small model of two digits is trained, certified and exported. Then each half of the cases plants one kind of fault:
 
 - one weight is moved until XLA continues a context wrongly, and the certificate is changed to name these weights.
-  check.py has to find the error.
+  check.py has to find this error.
 - one bit of model.safetensors, config.json or certificate.json is flipped. check.py has to refuse the file, unless the
-  bit means nothing to the proof: then the weights and the claim have to be the same.
+  bit means nothing to the proof, so that the weights and the claim stay the same.
 """
 
 import contextlib

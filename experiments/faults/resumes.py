@@ -1,6 +1,6 @@
 """Resume runs whose newest checkpoints are damaged: they have to end as the undamaged run does.
 
-In each case some of the newest checkpoints of a finished run are damaged, in one of nine ways each. Then `apformer
+Each case damages some of the newest checkpoints of a finished run, each in one of nine ways. Then `apformer
 resume` continues from the newest sound one to the end, and the directory is compared with that of the undamaged run:
 the sha256 of the arrays and all other facts of each checkpoint, metrics.jsonl and evaluation.json.
 """

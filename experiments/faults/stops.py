@@ -1,12 +1,12 @@
 """Stop commands at random moments: SIGINT, SIGTERM, SIGHUP, a second signal, a closed terminal, full or closed pipes.
 
-Moments are drawn uniformly from the time that the undisturbed command takes, from when the process handles signals. It
+Moments are drawn uniformly from the time that the undisturbed command takes after it can handle signals. This time
 covers the import of Python's modules (in processes that are not forked), compilation, training, saves, evaluation and
 page. The commands are the training of a language model, of word2vec, of a fine-tuned model and of a sweep, and
 evaluate, certify and report.
 
-A stopped command has to exit with 128 + the number of the signal, and a sentence. One that was already done ends as the
-undisturbed one does. If the run is resumed, or the command is repeated, it has to end with the same bits.
+A stopped command has to exit with 128 + the number of the signal, and a sentence. A command that was already done ends
+as the undisturbed one does. If the run is resumed, or the command is repeated, it has to end with the same bits.
 """
 
 import json
@@ -34,7 +34,7 @@ CASES = 350
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 KINDS = ("train", "words", "finetune", "sweep", "evaluate", "certify", "report")
 WAYS = ("once", "once", "once", "twice", "fresh", "terminal", "full err", "full out", "closed err", "closed out")
-SENTENCES = ("apformer: stopped ", "stopped at step ", " the same command goes on")
+SENTENCES = ("apformer: stopped ", "stopped at step ", " the same command continues")
 TINY = "--d_model 8 --n_layers 1 --n_heads 1 --batch_size 4 --steps 8 --log_every 2 --save_every 4"
 HOME = "--recipe sketch --hard_fraction 0 --prefix_rows 0 --long_rows 0 "
 HOME += "--digits 2 --max_terms 6 --max_difference 30 --test_sequences 16"
@@ -83,7 +83,7 @@ def _stop(server, seed, folder, expected, times):
     resumed = server.run(_resume_args(folder, kind, run), fork=False)
     at, newest = _runs.resumed_at(resumed), max(done.saved, default=0)
     if kind in ("train", "words", "finetune") and newest and (at is None or at < newest):
-        loss = f"{case}, step {newest} was on the disk, and it went on from {at}"
+        loss = f"{case}, step {newest} was on the disk, and it resumed from {at}"
         _runs.record_failure(faults, "lost", loss, resumed)
     try:
         found = _end_of(kind, run)

@@ -1,18 +1,18 @@
 """An attention head that looks ahead: it returns one bit of the first key that decides, from a given position on.
 
-Most significant digit first, a digit depends on carries from lower places, which are written after it in the terms
-before. The last of three layers reads, P - 2 tokens back, the state that two layers computed for one place. Its last
-head has no query. It looks at the keys from P - 3 tokens back to the token itself. Of each it reads two numbers, the
-first coordinates of its key and of its value:
+With the most significant digit first, a digit depends on carries from lower places, which come later in the text of the
+two terms before. A term and its space take P tokens. The last of three layers reads, P - 2 tokens back, the state that
+the first two layers computed for one place. Its last head has no query. It looks at the keys from P - 3 tokens back to
+the token itself, and reads two numbers of each, the first coordinates of the key and of the value:
 
-    stop_logit_s > 0    this key is taken, unless an older one is
+    stop_logit_s > 0    the key decides, unless an older key does
     bit_logit_s > 0     the bit of the key
 
-Its output is +1 or -1, the bit of the key that is taken, or 0 if none is. So the logits after a token depend on two
-things, in terms of any width: one of these three numbers, and four tokens.
+The output of the head is the bit of the key that decides, +1 or -1, or 0 if no key decides. So in terms of any width,
+the logits after a token depend on two things: one of these three numbers, and four tokens.
 
-In training both are soft: geometric attention (Csordas et al. 2022) with sigmoid(stop_logit) for a key's share, and
-tanh(bit_logit / 2), each with noise, so that the numbers learn to keep away from 0. Otherwise they are hard, as above.
+In training both numbers act softly: geometric attention (Csordas et al. 2022) with sigmoid(stop_logit) for a key's
+share, and tanh(bit_logit / 2). Noise on both teaches them to keep away from 0. Otherwise they act hard, as above.
 """
 
 import jax

@@ -19,17 +19,18 @@ predicted at the token before it, where x_j stood P - 1 tokens ago and e_j was f
               look-ahead       reads a smaller one    -b_j, from the largest offset with e_i != 0
               feed-forward                            mod 10
 
-Layer 1 treats all terms alike, also the one that is being written, which the look-ahead must not read. It stops before:
-the first digit of a term has no digit before it, so its e is a mark above all differences, which ends the search
-without a borrow. The mark at the same place means that the next token is a space.
+Layer 1 treats all terms alike, even the one that is being written, which the look-ahead must not read. It stops before
+that term: the first digit of a term has no digit before it, so its e is a mark above all differences, which ends the
+search without a borrow. If the head "same place" reads the mark, the next token is a space.
 
 All numbers are small integers, and every softmax selects one key, so the logits are exact. Carry look-ahead is known
-from adders; programs for transformers: Weiss et al. 2021 (RASP), compiled to weights: Lindner et al. 2023 (Tracr).
+from the adders of processors. Weiss et al. 2021 (RASP) write programs for transformers, and Lindner et al. 2023 (Tracr)
+compile such programs to weights.
 
     python -m apformer_lab.circuit --digits 3 --run_dir RUN
     apformer certify RUN
 
-saves them as a run, with a picture of the attention weights.
+The first line saves the weights as a run, with a picture of the attention. The second one proves the run.
 """
 
 import sys
@@ -50,9 +51,9 @@ from apformer.tokenizers import digits as tokenizer
 SURE = 256.0
 """The margin of a score or logit: exp(-256) is 0 in float32. A power of two, which keeps weights exact in bfloat16."""
 FIRST = 11
-"""The mark: e of a token without a digit before it. Less a borrow, it is still at least 10, the token of the space."""
+"""The mark: e of a token without a digit before it. Minus a borrow it is still at least 10, the token of the space."""
 
-# The residual stream, coordinate by coordinate. The last of the eight is free.
+# The residual stream, coordinate by coordinate. The last of the eight is not used.
 ONE = 0  # 1 at every token
 DIGIT = 1  # the digit, 0 at a space
 DOUBLE = 2  # (2 * digit mod 10) - FIRST, 0 at a space: what turns the mark of the next token into a difference

@@ -12,7 +12,7 @@ from apformer_lab import pieces, rows
 from apformer_lab.rows import Format
 
 TOKENS = 8192  # tokens per batch
-LONGEST = 2**20  # tokens of a line
+LONGEST = 2**20  # most tokens of a line
 
 
 def predict(model: Any, settings: Settings, lines: list[str], name: str, terms: int) -> list[tuple[str, int]]:

@@ -41,7 +41,7 @@ class Config:
     similarity: Literal["none"] = "none"
     norm: Literal["none"] = "none"
     norm_epsilon: float = 1e-5
-    """Number without a use: there are no norms."""
+    """Not used: there are no norms."""
     final_norm: Literal[False] = False
     output_projection: Literal[False] = False
     attention_sink: Literal[False] = False

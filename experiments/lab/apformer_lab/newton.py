@@ -9,9 +9,10 @@ If one other character rivals the right one, with a margin m, then
 
 and H is the curvature of the loss, with m taken as linear in the parameters. A character without loss adds nothing to
 H. So H is summed over the `characters` characters with the highest loss, and the gradient over all. Only the first rows
-count: as many as hold no more than `characters` characters with a loss above NEGLIGIBLE. These are few at first, and
-all rows once most characters are right. The step is tried with several dampings on the characters of H. The best that
-lowers the loss of all rows that count is taken; if none does, no parameter changes (Levenberg 1944, Marquardt 1963).
+count: as many rows as hold at most `characters` characters with a loss above NEGLIGIBLE. These are few rows at first,
+and all rows once most characters are right. Steps with several dampings are compared by the loss of the characters of
+H. The best step that also lowers the loss of all rows that count is taken; if there is none, no parameter changes
+(Levenberg 1944, Marquardt 1963).
 
 At the end of training the gradients of the margins of so small a model are nearly opposite, and a step size for each
 parameter, as in Adam, makes no progress. At the start, where p is small, H has no information.
@@ -34,7 +35,7 @@ from apformer.settings import Settings, training_apply
 from apformer.tasks.batch import Batch
 
 DAMPINGS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0)
-FLOOR = 1e-9  # least curvature of a parameter for damping, as a share of the largest
+FLOOR = 1e-9  # least curvature that damping assumes for a parameter, as a share of the largest
 NEGLIGIBLE = 1e-3  # nats; where rows are chosen, a smaller loss counts as none
 
 Nats = Callable[[Any, Any], tuple[jax.Array, jax.Array]]
@@ -72,9 +73,9 @@ def check(settings: Settings, least_batches: int = 1) -> None:
     require("newton_batches", fits, options, f"{least_batches} to 2147483647")
     require("newton_characters", 1 <= options.newton_characters < 2**31, options, "1 to 2147483647")
     if options.newton_steps and run.ema:
-        raise UserError(f"--ema {run.ema} is no mean of Gauss-Newton steps: give 0, or drop --newton_steps", USAGE)
+        raise UserError(f"--ema {run.ema} averages no Gauss-Newton steps: give 0, or drop --newton_steps", USAGE)
     if options.newton_steps and run.members > 1 and run.member_mode == "vmap":
-        fault = "--member_mode vmap would compute both kinds of steps in each step of --newton_steps"
+        fault = "--member_mode vmap would compute both kinds of steps in each step, with --newton_steps"
         raise UserError(f"{fault}: give --member_mode map, or --members 1", USAGE)
 
 
@@ -100,7 +101,7 @@ def train_step(settings: Settings, loss_fn: Callable, step: Step, nats_fn: Nats,
     Args:
         settings: Settings whose options have the fields of `Options`.
         loss_fn: Function (params, batch, key) -> (loss, metrics); a Gauss-Newton step takes its metrics without a key.
-        step: Train step of the steps before, which is returned as it is where there are no Gauss-Newton steps.
+        step: Train step of the steps before. Without Gauss-Newton steps, it is returned unchanged.
         nats_fn: Function (params, batch) -> (nats_BT, weights_BT).
         draw: Function key -> the batch of a Gauss-Newton step.
     """

@@ -1,7 +1,7 @@
 """Continue rows of any length greedily, in pieces, with a cache of a given size.
 
 Each compiled program has the shape of a piece. So memory is limited to the cache and a piece, and few programs are
-compiled, whatever the lengths. If queries see keys at a few offsets alone, the cache may be far smaller than a row
+compiled, whatever the lengths are. If queries see keys only at a few offsets, the cache may be far smaller than a row
 (apformer/layers/cache.py): numbers of 100,000 digits need the keys of 100,001 tokens.
 """
 
@@ -27,7 +27,7 @@ def proceed(
         model: decoding.bind.Model.
         prompts: Rows of tokens.
         count: Number of tokens to write.
-        slots: Slots of the cache, at least as many as a row has tokens, 16, or as the farthest key and a piece need.
+        slots: Slots of the cache: 16 or more, and as many as a row has tokens, or as the farthest key and a piece need.
         progress: Called with the number of tokens of each row that were read or written since the last call.
     """
     prompt_BT, lengths_B = generate.pad_prompts(prompts)

@@ -56,7 +56,7 @@ def check(settings: Settings) -> int:
             numbers = contexts.numbers(rule)
         except ValueError:
             names = ", ".join(rows.RULES)
-            raise UserError(f"--rules {rule} is no rule: give {names}, or numbers such as 1,1,0", USAGE) from None
+            raise UserError(f"--rules {rule} is not a rule: give {names}, or numbers such as 1,1,0", USAGE) from None
         if max(map(abs, numbers)) > contexts.LARGEST:
             fits = f"give numbers from -{contexts.LARGEST} to {contexts.LARGEST}"
             raise UserError(f"--rules {rule} is out of range: {fits}", USAGE)

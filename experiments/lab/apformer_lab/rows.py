@@ -7,12 +7,13 @@ A rule gives the term after y and x: z = a x + b y + c. Its digits are computed 
 so that terms may have any number of digits. A format says how rows are written: base, order of the digits, and the
 heading that names rule and base.
 
-A place is open if its carry out depends on its carry in; few places with random digits are. A place of z = 2x - y is
-open if u = 2 x_j - y_j is 0, -1, base - 1 or base, one of x + y if x_j + y_j is base - 1, and one of 2x if x_j is the
-middle digit of an odd base. Above a run of open places, a digit may depend on a place far below. For 2x - y, write
-u = a base - b with a, b in 0, 1. The carry out is -1 or 0 if a = 0, and 0 or 1 if a = 1; it depends on whether the
-carry in is -1 (b = 0) or 1 (b = 1). So a place passes on the dependence of the place above if its a is the b above;
-otherwise it ends that dependence, and begins another. Rows of the kind `runs` have a run of open places.
+A place is *open* if its carry out depends on its carry in. With random digits, few places are open. A place of
+z = 2x - y is open if u = 2 x_j - y_j is 0, -1, base - 1 or base, a place of x + y if x_j + y_j is base - 1, and a place
+of 2x if x_j is the middle digit of an odd base. Above a run of open places, a digit may depend on a place far below.
+For 2x - y, write u = a base - b with a and b in 0, 1. The carry out is -1 or 0 if a = 0, and 0 or 1 if a = 1; it
+depends on whether the carry in is -1 (b = 0) or 1 (b = 1). So if the a of a place is the b of the place above, the
+place above depends on what comes in here; otherwise its dependence ends here, and another begins. Rows of the kind
+`runs` have a run of open places.
 """
 
 from collections.abc import Iterable
@@ -29,7 +30,7 @@ from apformer_lab.proof.strings import RULES
 KINDS = ("random", "runs")
 SPLITS = ("train", "validation", "test")
 MOST = 1000  # digits of a term in training
-ANSWERS = 0.25  # share of the places of a run that end a dependence and begin another
+ANSWERS = 0.25  # share of the places in a run that end a dependence and begin another
 ATTEMPTS = 100
 
 

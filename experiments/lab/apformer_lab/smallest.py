@@ -1,4 +1,4 @@
-"""The home task with the fewest parameters known to be enough: its functions, and a recipe with Gauss-Newton steps."""
+"""The home task, by the fewest parameters that we know to be enough: a recipe that ends with Gauss-Newton steps."""
 
 # ruff: noqa: F403, F405, the names of the protocol of a task
 
@@ -82,8 +82,8 @@ def train_step(settings: Settings, loss_fn: Callable, step: newton.Step) -> newt
 def every_row(settings: Settings) -> training.Step:
     """Return every row of three terms or more on training lines, with weight 0 where contexts start to repeat.
 
-    A prediction depends on `reach` tokens before the newest. A context that begins after the first term occurs in the
-    row that begins a term later, too. The rows are in a fixed random order.
+    A prediction depends on `reach` tokens before the newest. A context that begins after the first term of a row also
+    occurs in the row that begins a term later. The rows are in a fixed random order.
     """
     cfg = settings.data
     end = cfg.digits + mixing.reach(settings.model) + 2

@@ -60,7 +60,7 @@ class Config:
     separator: int = 10
     """Token that ends the heading and each term."""
     heading: int | None = None
-    """Number of tokens before the first separator, which name what the terms are. With None, rows begin with a term."""
+    """Number of tokens before the first separator, which say what the terms are. With None, rows begin with a term."""
     score_noise: float = 0.0
     """Standard deviation of the noise on both numbers of a key (see ahead.py), in training of the pattern ahead."""
     similarity: Literal["scaled_dot", "none"] = "scaled_dot"
@@ -88,7 +88,7 @@ class Config:
         if self.pattern == "ahead" and (self.n_heads < 2 or self.heading or self.attention_sink):
             raise ValueError("pattern ahead needs n_heads 2 or more, no heading and no attention_sink")
         if not 0 <= self.score_noise < float("inf"):
-            raise ValueError(f"score_noise {self.score_noise} is no finite number of at least 0")
+            raise ValueError(f"score_noise {self.score_noise} is not a finite number of at least 0")
 
 
 def reach(cfg: Config) -> int | None:

@@ -54,7 +54,7 @@ def sums(digits: int = 10) -> Settings:
 
     One layer reads five tokens: the digits of both terms at a place and at the place below, and the digit of the sum
     before. It has no queries, keys, projection, norm or head of its own. The attention sink lets a head give a token
-    the same weight where another one is missing. Some seeds find the rule, and most do not.
+    the same weight when another token is missing. Some seeds find the rule, but most do not.
     """
     architecture = sparse.Config(
         d_model=2,

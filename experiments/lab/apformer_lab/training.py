@@ -30,7 +30,7 @@ class Options:
     crop_terms: int = 4
     """Number of terms of a training row."""
     hard_fraction: float = 0.4
-    """Fraction of the batch that is mined: rows whose worst character costs most."""
+    """Fraction of the batch that is mined: the rows whose worst characters have the highest loss."""
     mined_per_hard: int = 4
     """Candidates drawn for each mined row. The hardest of all candidates are kept."""
     test_sequences: int = 500

@@ -8,8 +8,8 @@
         --out FOLDER
 
 Nguyen et al. 2020, arXiv 1911.01986. The script trains the runs FOLDER/forward, FOLDER/backward and FOLDER/run. The
-teachers never see the test part. With --forward or --backward, the run that you name is the teacher instead. After a
-stop, give the same command: it does not repeat what is done.
+first two are the teachers, which never see the test part. With --forward or --backward, the run that you name is the
+teacher instead. After a stop, give the same command again: it does not repeat what is done.
 """
 
 import json
@@ -56,7 +56,7 @@ class Diversify:
     beams: int = 12
     """Number of beams with which the last run is scored."""
     mbr: int = 8
-    """Number of the best beams of which the last run takes the one that agrees most with the others; 0 for none."""
+    """Number of the best beams that are compared; the last run takes the one most like the others. 0 for none."""
     memory: int = 512
     """Number of training pairs that each sentence looks up where the last run is scored; 0 for none."""
 
@@ -79,7 +79,7 @@ def begin(out: Path, args: Diversify, flag_words: list[str]) -> None:
     """Check the flags and the files, then make the folder and write the flags into it.
 
     Raises:
-        UserError: For a flag or a file that does not fit, and for a folder of other flags (exit code USAGE).
+        UserError: For a flag or a file that does not fit, and for a folder begun with other flags (exit code USAGE).
     """
     flags.require("teacher_memory", args.teacher_memory >= 0, args, "0 or more")
     recipes.parse(flag_words)

@@ -193,7 +193,7 @@ def test_numpy_computes_what_the_model_computes_after_a_text_of_each_string(name
         ("msb", {"pattern": "columns"}, "they are of pattern ahead"),
         ("sums", {"offsets": [0, 1]}, "its offsets"),
         ("sums", {"n_layers": 2}, "they are of one layer"),
-        ("recurrences", {"window": None}, "relative with a window alone"),
+        ("recurrences", {"window": None}, "only relative with a window"),
         ("named", {"heading": None}, "vocab_size or heading"),
         ("recurrences", {"n_layers": 9}, "more than 16 tokens"),
     ],

@@ -125,7 +125,7 @@ def test_what_is_wrong_is_not_certified_and_not_proven(name, run_of, tmp_path, c
         (["bases", "--separator", "3"], "--separator 3 is out of range: give 16"),
         (["bases", "--vocab_size", "9"], "--vocab_size 9 is out of range: give 20"),
         (["sums", "--crop_terms", "2"], "--crop_terms 2 is out of range: give 3 to"),
-        (["recurrences", "--rules", "1,2"], "--rules 1,2 is no rule: give progression, "),
+        (["recurrences", "--rules", "1,2"], "--rules 1,2 is not a rule: give progression, "),
         (["recurrences", "--rules", "fibonacci", "1,1,0"], "gives a rule twice"),
     ],
 )

@@ -145,8 +145,8 @@ def test_every_parameter_has_a_role_and_biases_of_scores_do_not_decay(cfg):
         ({"pattern": "rows"}, "pattern rows is none of"),
         ({"offsets": (1, 2)}, "offsets .1, 2. are not 0 and then other whole numbers"),
         ({"offsets": (0, 2, 2)}, "each given once"),
-        ({"heading": 0}, "heading 0 is no whole number"),
-        ({"score_noise": -1.0}, "score_noise -1.0 is no finite number"),
+        ({"heading": 0}, "heading 0 is not a whole number"),
+        ({"score_noise": -1.0}, "score_noise -1.0 is not a finite number"),
         ({"n_heads": 4}, "d_model 6 is not a multiple of n_heads 4"),
     ],
 )

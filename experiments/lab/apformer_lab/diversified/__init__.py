@@ -1,6 +1,6 @@
 """Translators that search with a memory of training pairs and minimum Bayes risk.
 
-All else is as in `apformer.tasks.translation`.
+Everything else is as in `apformer.tasks.translation`.
 """
 
 # ruff: noqa: F403, F405, the names of the protocol of a task
@@ -26,7 +26,7 @@ class Options(translation.Options):
     it is the best beam."""
     memory: int = 0
     """Number of training pairs that each sentence looks up while it is translated: those whose sources have most in
-    common with it. With 0, none. A pair of the very same source is left out."""
+    common with it. With 0, none. A pair with exactly the same source is left out."""
 
 
 def diversified(source: str | None = None, init_from: str | None = None) -> Settings:

@@ -27,7 +27,7 @@ from apformer.tasks.translation import batches, training
 SHARE, TEMPERATURE = 0.5, 40.0  # s and T, chosen on validation sentences of Multi30k
 TOKENS = 2048  # tokens of pairs whose states are computed at once, about
 MULTIPLE = 16  # their widths are multiples of this, so that few programs are compiled
-KEYS = 1024  # the same for the number of tokens that a batch looks up
+KEYS = 1024  # the number of tokens that a batch looks up is a multiple of this, too
 
 
 class Index(NamedTuple):

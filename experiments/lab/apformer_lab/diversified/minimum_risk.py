@@ -3,8 +3,9 @@
     c* = argmax_c sum_j p_j overlap(c, c_j),        p = softmax(score / T)
     overlap(c, c') = mean_n 2 |n-grams of both| / (|n-grams of c| + |n-grams of c'|),    n = 1 .. 4, if there are any
 
-The most likely text can stand alone, while many that are a little less likely say nearly the same. The overlap stands
-for BLEU, which counts the same n-grams. If one of the texts is right, drawn by p, c* has the least expected loss.
+The most likely text may be unlike all others, while many that are a little less likely say nearly the same. The overlap
+stands in for BLEU, which counts the same n-grams. If p is the probability that a text is right, c* has the least
+expected loss.
 """
 
 from collections import Counter

@@ -4,12 +4,12 @@ After the terms y and x comes z = 2x - y. With u_i = 2 x_i - y_i and carries c i
 
     z_j = (u_j + c_j) mod 10      c_{j+1} = floor((u_j + c_j) / 10)      c_0 = 0
 
-and c_j may depend on every lower place, which is written after x_j. With the pattern ahead, the prediction after
-z_{j+1} depends on two things. The first is the state of x_{j-1}: the tokens at the offsets 0, P, 1 and P + 1 back from
-it. The second is the bit of the first key that decides, from x_{j-2} on; a key is a function of such a state, too. So
-the model is a finite automaton that reads the places from j - 1 down. Of the places read so far, two things matter: the
-digits x_i and y_i of the last one, and the function f with c_j = f(c), where c is the carry into place i. There are 7
-such functions. Which keys decide, and their bits, are computed from the weights. Let
+and c_j may depend on every lower place, which is written after x_j. With the pattern ahead (see apformer_lab/ahead.py),
+the prediction after z_{j+1} depends on two things. The first is the state of x_{j-1}: the tokens at the offsets 0, P, 1
+and P + 1 back from it. The second is the bit of the first key that decides, from x_{j-2} on; a key is a function of
+such a state, too. So the model is a finite automaton that reads the places from j - 1 down. Of the places read so far,
+two things matter: the digits x_i and y_i of the last one, and the function f with c_j = f(c), where c is the carry into
+place i. There are 7 such functions. We compute from the weights which keys decide, and their bits. Let
 
     F(f, place i) = the (bit, f(c)) for every place i - 1 whose key decides, with every carry c that it may pass on,
                     and F(f after place i - 1, place i - 1) for every place i - 1 whose key does not decide
@@ -105,7 +105,7 @@ def text(column: list, place: int, data: dict) -> tuple[str, str]:
     """Return (description of the tokens and the bit, right character) of a context."""
     names = [f"{name} tokens ago" for name in ("P - 2", "2P - 2", "P - 1", "2P - 1")]
     given, right = describe([*column[:4], column[5]], names, "0123456789 ")
-    return f"{given}, and the bit {CARRIES[column[4]]} looked for ahead", right
+    return f"{given}, and the bit {CARRIES[column[4]]} found ahead", right
 
 
 def rows(codes: np.ndarray, cfg: dict, weights: dict) -> list[tuple[np.ndarray, np.ndarray]]:

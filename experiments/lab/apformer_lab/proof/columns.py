@@ -45,7 +45,7 @@ def fault(data: dict, cfg: dict) -> str | None:
     if (cfg["pattern"], cfg["heading"], data.get("order", "lsb")) != ("columns", heading, "lsb"):
         return f"they are of pattern columns with heading {heading}, and it has {cfg['pattern']}, {cfg['heading']}"
     if (cfg["separator"], cfg["vocab_size"]) != ((16, 20) if heading else (10, 11)):
-        return "its separator or vocab_size are others"
+        return "its separator or vocab_size does not fit"
     return None
 
 

@@ -16,7 +16,7 @@ from apformer_lab.proof.strings import FILES, RULES, tokens_of  # noqa: F401
 
 SPACE, START = 10, 11  # tokens: ten digits and the space; START stands for tokens before the row
 SLICE = 2**17  # contexts of a slice, about
-LARGEST = 9999  # largest number in a rule: its product with a digit fits int32
+LARGEST = 9999  # largest number in a rule, whose product with a digit still fits int32
 
 
 def numbers(rule: str) -> tuple[int, int, int]:
@@ -50,11 +50,11 @@ def fault(data: dict, cfg: dict) -> str | None:
     """Return the reason why these contexts are not those of the model; None if they are."""
     if "pattern" not in cfg:
         if cfg["position"] != "relative" or not cfg["window"]:
-            return f"position is {cfg['position']}, window {cfg['window']}: relative with a window alone is proven"
+            return f"position is {cfg['position']}, window {cfg['window']}: only relative with a window is proven"
     elif cfg["pattern"] != "fixed_offsets" or list(cfg["offsets"]) != [*range(len(cfg["offsets"]))]:
         return f"they are of the nearest tokens, and pattern {cfg['pattern']} reads {cfg['offsets']}"
     if cfg["vocab_size"] != START or heading_length(cfg) != (len(data["rules"]) > 1):
-        return "its vocab_size or heading are others"
+        return "its vocab_size or heading does not fit"
     if reach(cfg) >= 16:
         return "a prediction depends on more than 16 tokens"
     return None
