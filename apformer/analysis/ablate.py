@@ -26,7 +26,7 @@ MASKED = -1e9  # a score whose softmax weight is 0
 
 
 def _head_leaves(attention: str) -> list[tuple[str, tuple[int, ...]]]:
-    # Values alone are not enough: a head that looks ahead adds the bit -1 for a value of 0, unless its keys are 0 too.
+    # The keys too, for architectures of a package whose heads are no weighted sums of values.
     matrices = [(f"blocks.{attention}.{name}", (0, 2)) for name in ("value", "key")]
     return matrices + [(f"{name}_bias", (0, 1)) for name, _ in matrices]
 
