@@ -111,12 +111,12 @@ def page(settings: Settings, rows: None, params: Any, evaluation: dict | None, p
     """Return the content of the page, see `report.sections`: exact match by length, and wrong strings."""
     batch, vocabulary = sections.some_rows(validation(settings, rows)), _vocabulary(settings)
     prompt = sections.text("Type the beginning of a string.", batch.tokens_BT.shape[1])
-    lead = "A string is right when each of its characters is the most likely one after the true text before it."
+    lead = "A string is right if each of its characters is the most likely one after the true characters before it."
     shown = {
         "vocabulary": [*vocabulary],
         "task": sections.task(f"continues strings of the task {settings.task}", prompt, judges="strings"),
         "facts": [],
-        "right": {"title": "Where it is right", "lead": lead, "blocks": None},
+        "right": {"title": "Accuracy", "lead": lead, "blocks": None},
     }
     errors = None
     if evaluation:
@@ -127,7 +127,7 @@ def page(settings: Settings, rows: None, params: Any, evaluation: dict | None, p
         chart = sections.lines("By length", x, "strings right", length, {"strings": exact}, counts=count, share=True)
         shown["right"]["blocks"] = [chart]
         errors = [[sections.cell(text, code=True) for text in error.values()] for error in evaluation["errors"]]
-    shown["wrong"] = sections.listing("Wrong strings", "A few.", ["given", "right", "the model"], errors)
+    shown["wrong"] = sections.listing("Wrong strings", "Some examples.", ["given", "expected", "predicted"], errors)
     if params is None:
         return shown
     examples = sections.spread([_prompt(batch, b, vocabulary) for b in range(len(batch.tokens_BT))], sections.EXAMPLES)

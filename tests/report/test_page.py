@@ -242,7 +242,7 @@ def test_wrong_terms_are_marked_and_grouped():
     assert row[2]["pieces"] == [["1", False], ["2", True], ["1", False]] and row[3:6] == ["4", "12", "1"]
     said = [groups for (groups,) in shown["wrong"]["groups"].values()]
     assert said == ["1 carry", "off by 10: a carry"]
-    assert "1 of 2 wrong terms are kept" in shown["wrong"]["lead"]
+    assert "1 of 2 wrong terms are listed" in shown["wrong"]["lead"]
     position, carries, *_, cells = shown["right"]["blocks"]
     assert (position["at"], position["counts"], position["series"]["teacher-forced"]) == ([3], [2], [0.5])
     assert carries["groups"][0]["values"] == [0.5, 0.0] and cells["cells"] == [[{"count": 2, "share": 0.0}]]

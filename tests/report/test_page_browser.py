@@ -39,7 +39,7 @@ def test_a_run_on_progressions_is_played_with_and_taken_apart(browse, made_run):
     assert len(seen["play"]["written"]) == 12 and len(seen["play"]["verdict"]) >= 1 and seen["play"]["bars"] == 11
     assert seen["sample"] == {"written": 12, "bars": 6}
     assert (seen["attend"]["heads"], seen["attend"]["after"]) == (4, seen["attend"]["before"] - 1)
-    assert re.search(r"reads .* %", seen["attend"]["read"]) and seen["cell"]["rows"] == 8
+    assert re.search(r"attends to .* %", seen["attend"]["read"]) and seen["cell"]["rows"] == 8
     assert_taken_apart(run, seen)
 
 
@@ -49,10 +49,10 @@ def test_a_translator_is_played_with_and_taken_apart(browse, made_run):
     assert seen["open"]["missing"] == [] and len(seen["open"]["sections"]) == 8
     said = seen["sentences"]["said"]
     assert said["empty"] == "Type a sentence to translate." and said["new"] == "" and "half of a" in said["half"]
-    assert re.match(r"This has \d+ tokens with its end, and this model reads at most 128: type less.", said["long"])
+    assert re.match(r"This text has \d+ tokens with its end token, but .* at most 128: type less.", said["long"])
     assert seen["sentences"]["afterwards"] == "" and "".join(seen["sentences"]["source"]) == "705‹end›"
     played = seen["translate"]
-    assert played["written"][-1] == "‹end›" or "It was stopped after 32 tokens" in played["note"]
+    assert played["written"][-1] == "‹end›" or "The translation was stopped after 32 tokens" in played["note"]
     assert played["source"][-1] == "‹end›" and played["read"] == pytest.approx(1, abs=0.01) and played["bars"] == 12
     assert played["verdict"].startswith("The reference is:")
     beams = seen["beams"]
@@ -65,7 +65,7 @@ def test_a_translator_is_played_with_and_taken_apart(browse, made_run):
     assert forced["held"] and "".join(forced["letters"]) == "seven‹end›"
     assert re.fullmatch(r"Mean cost of this text: [\d.]+ nats per token\.", forced["cost"])
     across = seen["across"]
-    assert [kind.split("\n")[0][:6] for kind in across["kinds"]] == ["Across", "Encode", "Decode"]
+    assert [kind.split("\n")[0][:6] for kind in across["kinds"]] == ["Cross-", "Encode", "Decode"]
     assert across["heads"] == 2 * (1 + 2 + 1) and across["cards"][-1] == "Decoder, layer 1, head 2"
     assert_taken_apart(run, seen)
 
@@ -80,9 +80,9 @@ def test_a_text_is_gone_on_with_and_one_head_alone_is_shown_large(browse, made_r
 
 def test_a_recurrent_network_and_a_population_are_played_with(browse, made_run):
     seen = browse(made_run("recurrent"), "play", "sample", "axe")
-    assert "What it remembers" in seen["open"]["sections"]
+    assert "Hidden state" in seen["open"]["sections"]
     assert_accessible(seen)
-    assert "Shown is member 0 of 4" in browse(made_run("members"), "play", "attend")["open"]["about"]
+    assert "This page shows member 0 of 4" in browse(made_run("members"), "play", "attend")["open"]["about"]
 
 
 def test_a_page_that_cannot_run_its_model_says_so_and_shows_the_rest(browse, made_run, tmp_path, monkeypatch):
@@ -94,7 +94,7 @@ def test_a_page_that_cannot_run_its_model_says_so_and_shows_the_rest(browse, mad
     seen = browse(run)
     assert seen["open"]["missing"][:2] == [
         "This page cannot run a model of the architecture model.",
-        "This page does not know the embeddings of the architecture other.",
+        "This page cannot show the embeddings of the architecture other.",
     ]
-    assert {"Ablate", "Where it is right"} <= {*seen["open"]["sections"]}
+    assert {"Ablate", "Accuracy"} <= {*seen["open"]["sections"]}
     assert "Attention" not in seen["open"]["sections"]

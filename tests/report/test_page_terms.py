@@ -43,6 +43,6 @@ def test_a_rule_that_a_word_names_is_followed(answers):
 
 def test_what_is_worth_saying_of_a_progression_is_said(answers):
     empty, one, uneven, down, good = answers["progression"]
-    assert empty == (None, "Type one.") and one == (None, "One term does not fix what comes next.")
+    assert empty == (None, "Type one.") and one == (None, "One term does not determine the next one.")
     assert "follow no rule" in uneven[1] and good == (["013", "016", "019"], None)
     assert down == (["000", None, None], "The model was trained on differences from 1 to 500; this one is -10.")

@@ -1,5 +1,5 @@
-// Bundles page.html, page.css and src/ into ../template.html, which ships with the package, or into the file that is named.
-// Its content-security policy names the hashes of its own style and script, and allows nothing else, no network at all.
+// Bundles page.html, page.css and src/ into ../template.html, which ships with the package, or into a file named on the command line.
+// Its content-security policy names the hashes of its own style and script, and allows nothing else: no network access.
 import { createHash } from "node:crypto";
 import { readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";

@@ -16,7 +16,7 @@ from apformer.tasks.progressions.evaluation import MODES, carries, charts, doubt
 from apformer.tasks.progressions.generator import Config
 from apformer.tokenizers import digits as tokenizer
 
-ASK = "Type a progression, such as 007 010 013."
+ASK = "Type a progression: terms with leading zeros, separated by spaces."
 
 
 def page(settings: Settings, rows: training.Rows, params: Any, evaluation: dict | None, path: Path) -> dict:
@@ -62,11 +62,11 @@ def _examples(batch: Batch, digits: int) -> list[str]:
 def right(blocks: list[dict] | None) -> dict:
     """Return the section of the charts of exact match of terms."""
     lead = (
-        "A term is right when every character of it is. Teacher-forced, the model predicts each term after the true "
-        "text. Free-running, it predicts each after its own text, from the first two terms on. None of these rows "
-        "was in the training data."
+        "A term is right if all its characters are right. Teacher-forced, the model predicts each term after the true "
+        "terms. Free-running, it is given the first two terms and continues its own text. None of these rows was in "
+        "the training data."
     )
-    return {"title": "Where it is right", "lead": lead, "blocks": blocks}
+    return {"title": "Accuracy", "lead": lead, "blocks": blocks}
 
 
 def exact_facts(evaluation: dict, terms: str) -> list[list[str]]:
@@ -79,8 +79,8 @@ def _facts(evaluation: dict) -> list[list[str]]:
     facts = exact_facts(evaluation, f"of {sections.count(evaluation['terms'], 'held-out term')}")
     if "excess" in evaluation:
         nats, least = f"{evaluation['nats_per_char']:.4f}", f"{evaluation['bayes_nats_per_char']:.4f}"
-        losses = f"{nats} nats per character on the test rows, where {least} is the least possible"
-        facts.append(["loss above the least possible", f"{evaluation['excess']:.4f}", losses])
+        losses = f"{nats} nats per character on the test rows, where {least} is the lowest possible"
+        facts.append(["excess loss", f"{evaluation['excess']:.4f}", losses])
     return facts
 
 
@@ -92,7 +92,7 @@ def _blocks(evaluation: dict, cfg: Config) -> list[dict]:
         rows.append(["terms of the training file", *in_all(evaluation["trained"])[0][1:]])
     return [
         *charts(evaluation),
-        sections.table("In all", ["what", "count", *MODES.values()], rows),
+        sections.table("Overall", ["outputs", "count", *MODES.values()], rows),
         sections.differences(
             [(i * tenth, (i + 1) * tenth - 1) for i in range(len(cells))],
             [(group["from"], group["to"]) for group in evaluation["by_difference"]],
@@ -103,18 +103,18 @@ def _blocks(evaluation: dict, cfg: Config) -> list[dict]:
 
 def _wrong(evaluation: dict | None, cfg: Config) -> dict:
     """Return the wrong terms of an evaluation, grouped by carries and by the kind of error."""
-    lead = "Teacher-forced: predictions after the true text that are not the next term."
-    head = ["given", "right", "the model", "term", "difference", "carries"]
+    lead = "Terms that the model predicted wrongly after the true text (teacher-forced)."
+    head = ["given", "expected", "predicted", "term", "difference", "carries"]
     if evaluation is None:
         return sections.listing("Wrong terms", lead, head, None)
     errors = evaluation["errors"]
     wrong = round((1 - (evaluation["exact_teacher_forced"] or 0)) * evaluation["terms"]) if errors else 0
     if len(errors) < wrong:
-        lead += f" {len(errors):,} of {sections.count(wrong, 'wrong term')} are kept, spread over all."
+        lead += f" {len(errors):,} of {sections.count(wrong, 'wrong term')} are listed, evenly spaced."
     rows = [_row(error, cfg) for error in errors]
     groups = {
         "carries": [sections.count(int(row[5]), "carry", "carries") for row in rows],
-        "what is wrong": [_fault(error, cfg.digits) for error in errors],
+        "kind of error": [_fault(error, cfg.digits) for error in errors],
     }
     none = f"None: all {sections.count(evaluation['terms'], 'held-out term')} are right."
     return sections.listing("Wrong terms", lead, head, rows, groups=groups, none=none)
@@ -149,13 +149,13 @@ def _floor(settings: Settings) -> dict | None:
     if settings.options.dataset is not None or settings.options.prefix_loss == "none":
         return None
     note = (
-        "The dashed line is the Bayes predictor’s loss on the validation rows: the least that is possible without "
-        "knowledge of which lines are held out."
+        "The dashed line is the Bayes predictor’s loss on the validation rows: the lowest that is possible without "
+        "knowing which progressions are held out."
     )
     crop = settings.options.crop_terms
     if crop < settings.data.max_terms:
         note += (
-            f" These rows are cut to {crop} terms. Only the first two terms of a row cost anything, so the least "
-            "possible per character is lower on the test rows, which are whole."
+            f" These rows are cut to {crop} terms. Only the first two terms of a row are unpredictable, so the lowest "
+            "possible loss per character is lower on the test rows, which are whole."
         )
     return {"nats": training.floor(settings, None), "why": note}

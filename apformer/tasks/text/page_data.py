@@ -34,8 +34,8 @@ def page(settings: Settings, rows: shards.Prepared, params: Any, evaluation: dic
         if evaluation
         else [],
         "right": {
-            "title": "Where it is good",
-            "lead": "What a token of the validation part costs, by how many tokens the model sees before it.",
+            "title": "Loss",
+            "lead": "The mean cost of a token of the validation part, by how many tokens the model sees before it.",
             "blocks": [by_position(evaluation)] if evaluation else None,
         },
         "wrong": None,

@@ -65,7 +65,7 @@ def page(settings: Settings, rows: Any, params: Any, evaluation: Json | None, pa
 def _does(cfg: Config) -> str:
     if cfg.source and cfg.target:
         return f"translates text like {Path(cfg.source).name} to text like {Path(cfg.target).name}"
-    return f"translates numbers up to {cfg.largest:,} in words from “{cfg.from_language}” to “{cfg.to_language}”"
+    return f"translates numbers up to {cfg.largest:,} from “{cfg.from_language}” to “{cfg.to_language}”"
 
 
 def ask(settings: Settings, rows: Any, params: Any) -> Json:
@@ -110,16 +110,16 @@ def _facts(evaluation: Json) -> list[list[str]]:
         [name, scores.points(evaluation[key]), evaluation[signature].replace("|", " | ")]
         for key, (name, signature) in scores.NAMES.items()
     ]
-    exact = f"of {sections.count(evaluation['sentences'], 'test sentence')}, letter by letter"
+    exact = f"of {sections.count(evaluation['sentences'], 'test sentence')}, identical to the reference"
     return [*facts, ["exact translations", sections.percent(evaluation["exact"]), exact]]
 
 
 def _right(evaluation: Json | None) -> Json:
     """Return the section of the scores, with charts by the length of the reference."""
     shown = {
-        "title": "How good it is",
-        "lead": "Free-running translations of the test sentences, which training has never seen, compared with one "
-        "reference each. BLEU is of the texts as they are, tokenised BLEU of lower-cased words: do not compare them.",
+        "title": "Scores",
+        "lead": "Free-running translations of the test sentences, which are not in the training data, compared with "
+        "one reference each. BLEU uses the texts as they are, tokenised BLEU lower-cased words: do not compare them.",
         "blocks": None,
     }
     if evaluation is None:
@@ -140,17 +140,17 @@ def _right(evaluation: Json | None) -> Json:
 def _listing(evaluation: Json | None) -> Json:
     """Return translations beside their references, grouped by the number of different words."""
     lead = (
-        "Translations of some test sentences by the run’s search. Choose one to translate it above. A marked word "
-        "stands on one side only."
+        "Translations of some test sentences, as searched in the evaluation. Choose a source to translate it above. A "
+        "highlighted word is only in the translation or only in the reference."
     )
-    head = ["source", "the model", "reference"]
+    head = ["source", "translation", "reference"]
     if evaluation is None:
         return sections.listing("Translations", lead, head, None)
     lines = evaluation["listed"]
     if len(lines) < evaluation["sentences"]:
         total = sections.count(evaluation["sentences"], "sentence")
-        lead += f" {len(lines):,} of {total} are listed, most of them unlike their reference."
-    groups = {"what differs": [_difference(line) for line in lines]}
+        lead += f" {len(lines):,} of {total} are listed; most of these differ from their reference."
+    groups = {"difference": [_difference(line) for line in lines]}
     rows = [
         [
             sections.cell(line["source"] or "∅", play=line["source"]),

@@ -49,7 +49,7 @@ def page(settings: Settings, rows: Rows, params: Any, evaluation: dict | None, p
         "facts": [],
         "right": {
             "title": "Nearest words",
-            "lead": "Words whose vectors have the largest cosine with that of a word.",
+            "lead": "For each word, those whose vectors have the highest cosine similarity with its own.",
             "blocks": None,
         },
         "wrong": None,

@@ -65,5 +65,5 @@ def _bars(found: dict) -> list[dict]:
 def _wrong(found: dict | None) -> dict:
     cells = lambda wrong: [sections.cell(wrong[name].strip(), code=True) for name in ("given", "expected", "predicted")]  # noqa: E731
     table_rows = found and [[f"{wrong['digits']}, {wrong['rows']}", *cells(wrong)] for wrong in found["errors"]]
-    head = ["digits, rows", "given", "right", "the model"]
-    return sections.listing("Wrong terms", "Free-running, a few of each width.", head, table_rows)
+    head = ["digits, rows", "given", "expected", "predicted"]
+    return sections.listing("Wrong terms", "Some wrong terms of each number of digits, free-running.", head, table_rows)

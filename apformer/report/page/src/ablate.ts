@@ -1,11 +1,11 @@
-// Parts switched off by editing the parameters, and what that costs: as apformer/analysis/ablate.py, so that the numbers agree.
+// Switches parts off by editing the parameters, and measures the loss. apformer/analysis/ablate.py gets the same numbers.
 import { apply, type Model } from "./architecture";
 import { argmax, logSumExp, type Vector } from "./linear";
 import type { Loss, Params, Part, Probe } from "./run";
 
 const BLIND = -1e9;
 
-/** The parameters with some parts switched off; what is not changed is shared. */
+/** The parameters with some parts switched off. Arrays that do not change are shared, not copied. */
 export function ablate(params: Params, parts: Part[]): Params {
   const edited = { ...params };
   const edit = (name: string, chosen: (...index: number[]) => boolean, value = 0) => {
@@ -30,7 +30,10 @@ export function ablate(params: Params, parts: Part[]): Params {
   return edited;
 }
 
-/** Of "encoder.head" the names of its side's parameters, encoder., and its kind; a decoder alone has no sides. */
+/**
+ * Splits "encoder.head" into its side, "encoder.", with which names of parameters begin, and its kind. A decoder-only
+ * part has the side "".
+ */
 export function sided(named: string): [side: string, kind: string] {
   const dot = named.indexOf(".") + 1;
   return [named.slice(0, dot), named.slice(dot)];
@@ -44,8 +47,8 @@ function indices(i: number, shape: number[]): number[] {
 }
 
 /**
- * The mean nats of the rows' characters, and the share of their predictable terms that are right in every character: row
- * by row, so that who asks may do other things between two.
+ * The mean nats of the characters of the rows, and the share of predictable terms whose characters are all right. It
+ * yields after each row, so that the caller can do other work in between.
  */
 export function* measuring(
   params: Params,

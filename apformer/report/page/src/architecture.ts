@@ -1,4 +1,4 @@
-// The models that this page can run, by the name of their architecture; each is a module with the same functions.
+// The models that this page can run, by the name of the architecture. Each is a module with the same functions.
 import { count } from "./html";
 import type { Vector } from "./linear";
 import * as model from "./model";
@@ -7,17 +7,17 @@ import type { Config, Params, Run } from "./run";
 import * as seq2seq from "./seq2seq";
 
 export type { Output } from "./model";
-/** What of a run says how its model computes. */
+/** The part of a run that defines its model. */
 export type Model = Pick<Run, "architecture" | "model">;
 
 interface Architecture {
-  /** Of an encoder-decoder, what it has made of a source, of which hidden tokens are read by no other. */
+  /** An empty cache. An encoder-decoder encodes its source here; no other token attends to the hidden ones. */
   initCache(cfg: Config, params: Params, source_S?: number[], hidden?: Set<number>): any;
   extend(params: Params, tokens_T: number[], cache: any, cfg: Config, hidden?: Set<number>): model.Output;
   readOut(params: Params, x_D: Vector, cfg: Config): Vector;
   /** The model in words. */
   about(cfg: Config): string;
-  /** Whether it has heads that read other tokens. */
+  /** Whether it has attention heads. */
   attends: boolean;
 }
 
@@ -39,17 +39,17 @@ const ARCHITECTURES: Record<string, Architecture> = {
     attends: true,
     about: (cfg) =>
       `A transformer with an encoder of ${count(cfg.n_encoder_layers, "layer")}, a decoder of ` +
-      `${cfg.n_decoder_layers}, and ${count(cfg.n_heads, "head")} in each attention,`,
+      `${cfg.n_decoder_layers}, and ${count(cfg.n_heads, "head")} in each attention layer,`,
   },
 };
 
-/** The module of a run whose weights are in the page, which Python puts there only for those listed above. */
+/** The module for a run whose weights are in the page. Python includes weights only for the architectures above. */
 export const architecture = (run: Model) => ARCHITECTURES[run.architecture];
 
-/** The model in words, also where the page cannot run it. */
+/** The model in words, even if the page cannot run it. */
 export const about = (run: Model) => ARCHITECTURES[run.architecture]?.about(run.model) ?? "A model";
 
-/** Logits of the next token at every position of a text, and what the model held and read on the way. */
+/** The logits of the next token at every position of a text, with the residual stream and the attention weights. */
 export function apply(
   params: Params,
   tokens_T: number[],

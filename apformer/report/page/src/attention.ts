@@ -1,9 +1,9 @@
-// Attention of one token: softmax(q K^T / sqrt K + bias) V over the keys that it may see, head by head.
+// Attention of one query token, head by head: softmax(q K^T / sqrt K + bias) V over the keys that the mask allows.
 import { layerOf, linear, softmax, type Vector } from "./linear";
 import { rotate, slope } from "./position";
 import type { Config, Params } from "./run";
 
-/** The keys and values of a layer, of each token read so far. */
+/** The keys and values of one layer, for each token read so far. */
 export interface Memory {
   key: Vector[];
   value: Vector[];
@@ -14,7 +14,7 @@ export interface Read {
   scores_HS: Vector[];
 }
 
-/** The parameters of the attention of that name in one layer. */
+/** Returns a parameter of one attention module in one layer. */
 export type Part = (leaf: string) => Float32Array | undefined;
 
 export const partOf =
@@ -22,20 +22,23 @@ export const partOf =
   (leaf) =>
     layerOf(params, `blocks.${name}.${leaf}`, layer);
 
-/** The query, key or value of x, of all heads. */
+/** The query, key or value of x, for all heads. */
 export const project = (x_D: Vector, name: string, part: Part) => linear(x_D, part(name)!, part(`${name}_bias`));
 
-/** The key and the value of a token join the memory. */
+/** Adds the key and the value of a token to the memory. */
 export function remember(x_D: Vector, memory: Memory, part: Part, turn = (k_HK: Vector) => k_HK) {
   memory.key.push(turn(project(x_D, "key", part)));
   memory.value.push(project(x_D, "value", part));
 }
 
-/** What a query or a key at the position t is turned into. */
+/** Rotates a query or a key by its position t, if positions are rotary. */
 export const turned = (t: number, cfg: Config) => (x_HK: Vector) =>
   cfg.position === "rotary" ? rotate(x_HK, t, x_HK.length / cfg.n_heads) : x_HK;
 
-/** What the token at t reads of those up to it, which it joins. hidden: tokens that only they themselves read. */
+/**
+ * Causal self-attention of the token at t, whose key and value join the memory. hidden: tokens to which no other
+ * attends.
+ */
 export function attend(
   x_D: Vector,
   t: number,
@@ -56,7 +59,7 @@ export function attend(
   return look(q_HK, memory, part, cfg, adjust);
 }
 
-/** What a query reads of a memory. adjust: what a score comes to by where its key stands, -Infinity if it is not seen. */
+/** Attention of one query over a memory. adjust: adds the position bias to a score; -Infinity if its key is masked. */
 export function look(
   q_HK: Vector,
   memory: Memory,
@@ -84,7 +87,7 @@ export function look(
   return { y_D: output ? linear(z_HK, output, part("output_bias")) : z_HK, weights_HS, scores_HS };
 }
 
-/** How alike a query and a key are, by the head's similarity. */
+/** The similarity of a query and a key in one head. */
 function compare(q_HK: Vector, k_HK: Vector, head: number, K: number, part: Part, cfg: Config): number {
   let dot = 0,
     qq = 1e-12,
@@ -103,7 +106,7 @@ function compare(q_HK: Vector, k_HK: Vector, head: number, K: number, part: Part
   return dot / Math.sqrt(K);
 }
 
-/** What a score gains by where the key stands. */
+/** The bias of a score by the position of the key. */
 function bias(offset: number, head: number, part: Part, cfg: Config): number {
   if (cfg.position === "alibi") return -slope(head, cfg.n_heads) * offset;
   if (cfg.position !== "relative") return 0;
@@ -112,9 +115,9 @@ function bias(offset: number, head: number, part: Part, cfg: Config): number {
   return table_HO[head * offsets + Math.min(offset, offsets - 1)];
 }
 
-/** A softmax of the scores; a sink takes a share for itself. */
+/** The softmax of the scores. A sink takes a part of the weight. */
 function share(scores_S: Vector, sink?: number): Vector {
-  if (scores_S.every((score) => score === -Infinity)) return new Float64Array(scores_S.length); // all that could be read is hidden
+  if (scores_S.every((score) => score === -Infinity)) return new Float64Array(scores_S.length); // every key is masked
   if (sink === undefined) return softmax(scores_S);
   return softmax([...scores_S, sink]).subarray(0, scores_S.length);
 }

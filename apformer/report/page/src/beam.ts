@@ -1,4 +1,5 @@
-// Beam search, as apformer/decoding/beam.py has it: the best beginnings are kept, and the best text of them all wins.
+// Beam search, as in apformer/decoding/beam.py: each step keeps the likeliest partial texts.
+// The finished text with the best score wins.
 import { architecture } from "./architecture";
 import { logSumExp, type Vector } from "./linear";
 import type { Params, Run } from "./run";
@@ -8,7 +9,9 @@ export interface Search {
   beams: number;
   alpha: number;
 }
-/** A text that was found: its tokens with the end, their log-probability, and that over the length penalty. */
+/**
+ * A text that was found: its tokens with the end token, their log-probability, and this divided by the length penalty.
+ */
 export interface Beam {
   tokens: number[];
   logp: number;
@@ -51,7 +54,8 @@ export function search(
     const texts = kept.map(({ beam, token, logp }) => ({ beam, tokens: [...beam.tokens, token], logp }));
     const ended = texts.filter(({ tokens }) => tokens[n - 1] === end);
     done = best([...done, ...ended.map(({ tokens, logp }) => ({ tokens, logp, score: logp / penalty(n, alpha) }))]);
-    // The longest text has the greatest penalty, and no token adds to the log-probability.
+    // An upper bound of what a text can still score: tokens only lower its log-probability, and the longest text has
+    // the largest divisor.
     const hopeful = texts.filter(
       ({ tokens, logp }) => tokens[n - 1] !== end && !(logp / penalty(steps, alpha) < done[0]?.score),
     );
@@ -61,7 +65,7 @@ export function search(
   return best([...done, ...cut]);
 }
 
-/** The tokens of the largest logits, largest first. */
+/** The tokens with the largest logits, largest first. */
 function largest(z_V: Vector, count: number): number[] {
   const found: number[] = [];
   for (let v = 0; v < z_V.length; v++) {

@@ -1,7 +1,8 @@
-// Byte pair encoding, as apformer/tokenizers/byte_pairs.py has it: chunks by a pattern, and in each the merges in their order.
+// Byte pair encoding, as in apformer/tokenizers/byte_pairs.py: a pattern cuts a text into chunks.
+// In each chunk, pairs are merged by rank.
 
 export interface BytePairs {
-  /** The token of each byte, and of each merge what it joins and what it makes. */
+  /** The token of each byte; for each merge the two tokens that it joins and the one that it makes. */
   bytes: number[];
   merges: [left: number, right: number, made: number][];
   pattern: string;
@@ -27,7 +28,7 @@ function tablesOf(pairs: BytePairs): Tables {
   return found;
 }
 
-/** The tokens of a text: in every chunk the earliest merge that applies, until none does. */
+/** The tokens of a text: in every chunk, the first merge that applies is made, until none applies. */
 export function encode(text: string, pairs: BytePairs): number[] {
   const specials = Object.keys(pairs.specials);
   const at = (special: string) => (text.includes(special) ? text.indexOf(special) : Infinity);
@@ -60,7 +61,10 @@ function merged(bytes: number[], pairs: BytePairs): number[] {
   }
 }
 
-/** The text of tokens; what has no bytes, such as an end, has no text, and bytes that are no UTF-8 become U+FFFD. */
+/**
+ * The text of tokens. A token without bytes, such as an end token, has no text; bytes that are not UTF-8 become
+ * U+FFFD.
+ */
 export function decode(tokens: number[], pairs: BytePairs): string {
   const { bytesOf } = tablesOf(pairs);
   return new TextDecoder("utf-8", { ignoreBOM: true }).decode(

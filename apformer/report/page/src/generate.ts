@@ -1,11 +1,12 @@
-// One token after the other: the most likely, or drawn from what temperature, top-k and top-p leave; beam.ts searches.
+// Generates one token after another: greedily, or by sampling with temperature, top-k and top-p.
+// beam.ts has beam search.
 import { architecture } from "./architecture";
 import { argmax, softmax, type Vector } from "./linear";
 import type { Params, Run } from "./run";
 
 export interface Choice {
   sampled: boolean;
-  /** Whether texts are searched for instead (beam.ts). */
+  /** Whether beam search is used instead (beam.ts). */
   searched?: boolean;
   temperature: number;
   topK: number;
@@ -13,7 +14,7 @@ export interface Choice {
 }
 export const GREEDY: Choice = { sampled: false, temperature: 1, topK: 0, topP: 1 };
 
-/** The probabilities that a token is drawn with: of the topK likeliest, and of those the fewest that reach topP. */
+/** The sampling distribution: of the topK likeliest tokens, the fewest whose probabilities together reach topP. */
 export function distribution(z_V: Vector, { temperature, topK, topP }: Choice): Vector {
   const p_V = softmax(z_V, temperature);
   const order = [...p_V.keys()].sort((a, b) => p_V[b] - p_V[a]);
@@ -27,7 +28,7 @@ export function distribution(z_V: Vector, { temperature, topK, topP }: Choice): 
   return p_V.map((p) => p / sum);
 }
 
-/** The tokens that a model writes after those given; of a source, its translation up to the end. */
+/** The tokens that a model writes after the given ones; with a source, up to the end of its translation. */
 export function generate(
   params: Params,
   given: number[],

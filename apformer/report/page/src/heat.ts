@@ -1,7 +1,9 @@
-// Numbers as shades: small pictures for an overview, and a table of cells to point at.
+// Matrices as shades of colour: thumbnails for an overview, and large squares to point at.
 import { h, svg } from "./html";
 
-/** A matrix as a picture of one pixel a cell; shade(value) in -1 .. 1, negative in the second colour. */
+/**
+ * A matrix as a picture with one pixel for each cell; shade(value) is from -1 to 1, and negative in the second colour.
+ */
 export function thumbnail(
   rows: ArrayLike<number>[],
   columns: number,
@@ -28,10 +30,10 @@ function colour(name: string): [number, number, number] {
   return [1, 3, 5].map((i) => parseInt(text.slice(i, i + 2), 16)) as [number, number, number];
 }
 
-/** A drawing with letters is at least so large, as a share of its size in pixels. */
+/** The smallest scale of a drawing with letters, where 1 is its size in pixels. */
 export const LEGIBLE = 0.85;
 
-/** A matrix as squares with names along both sides; `point` is told of the cell that the pointer is at. */
+/** A matrix as squares with names along both sides; `point` is called with the cell under the pointer. */
 export function squares(
   label: string,
   rows: ArrayLike<number>[],
@@ -44,7 +46,7 @@ export function squares(
 ): SVGElement {
   const cell = 18;
   const longest = (names: string[]) => Math.max(...names.map((name) => name.length));
-  const upright = longest(columnNames) > 2; // words stand on end
+  const upright = longest(columnNames) > 2; // column names are written vertically
   const [left, top] = [Math.max(26, 7 * longest(rowNames) + 8), upright ? 6.5 * longest(columnNames) + 10 : 20];
   const drawing = svg("svg", {
     viewBox: `0 0 ${left + columnNames.length * cell} ${top + rows.length * cell}`,

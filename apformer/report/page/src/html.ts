@@ -1,9 +1,11 @@
-// Elements of the page, made in one call each.
+// Functions that make elements of the page.
 
 type Child = Node | string | null | undefined | false;
 type Props = Record<string, string | number | boolean | EventListener | null | undefined>;
 
-/** An element; what begins with `on` is a listener, true is an attribute without a value, null and false are left out. */
+/**
+ * An element. A function `onNAME` is a listener, true sets an attribute without a value, null and false are left out.
+ */
 export function h<K extends keyof HTMLElementTagNameMap>(
   tag: K,
   props: Props = {},
@@ -12,7 +14,7 @@ export function h<K extends keyof HTMLElementTagNameMap>(
   return fill(document.createElement(tag), props, children);
 }
 
-/** An element of a drawing. */
+/** An SVG element. */
 export function svg<K extends keyof SVGElementTagNameMap>(
   tag: K,
   props: Props = {},
@@ -33,7 +35,7 @@ function fill<E extends Element>(element: E, props: Props, children: Child[]): E
   return element;
 }
 
-/** Put other children into an element; who had the focus there has it again, or what has come into its place. */
+/** Replaces the children of an element. The focus stays on the child at the same place. */
 export function redraw(frame: HTMLElement, ...children: Node[]) {
   const inside = () => [...frame.querySelectorAll<HTMLElement | SVGElement>("button, [tabindex]")];
   const at = inside().findIndex((element) => element === document.activeElement);
@@ -41,11 +43,11 @@ export function redraw(frame: HTMLElement, ...children: Node[]) {
   if (at >= 0) inside()[at]?.focus({ preventScroll: true });
 }
 
-/** A sentence, with what stands in it between backticks as code. */
+/** A sentence in which text between backticks is shown as code. */
 export const prose = (sentence: string) =>
   sentence.split("`").map((piece, i) => (i % 2 ? h("code", {}, piece) : piece));
 
-/** Words for those who hear the page. */
+/** Text for screen readers only. */
 export const unseen = (words: string) => h("span", { class: "unseen" }, words);
 
 /** A table with a head; cells are text or elements. */
@@ -62,13 +64,13 @@ export function table(head: string[], rows: Child[][], numeric: number[] = [], l
   );
 }
 
-/** A drawing or a table under its title and unit; keys: what its colours mean. */
+/** A drawing or a table under its title and unit; keys: the legend of its colours. */
 export function figure(title: string, unit: string, keys: Child, ...children: Child[]): HTMLElement {
   const head = h("figcaption", {}, h("strong", {}, title), h("span", { class: "unit" }, unit), keys);
   return h("figure", {}, head, ...children);
 }
 
-/** Buttons of which one is pressed, at first the first. */
+/** Buttons of which exactly one is pressed, initially the first. */
 export function choice(label: string, names: string[], choose: (i: number) => void): HTMLElement {
   const buttons = names.map((name, i) =>
     h(
@@ -122,14 +124,14 @@ export const count = (n: number, thing: string, things = `${thing}s`) =>
   `${n.toLocaleString("en")} ${n === 1 ? thing : things}`;
 /** The words with a capital letter. */
 export const capital = (words: string) => words[0].toUpperCase() + words.slice(1);
-/** A share in percent, where 100 means all and 0 none. */
+/** A share in percent. Rounding never gives 100 % or 0 %: these mean all and none. */
 export function percent(share: number | null | undefined, digits = 2): string {
   if (share == null) return "–";
   if (share === 0 || share === 1) return `${100 * share} %`;
   const least = 10 ** -digits;
   return `${Math.min(100 - least, Math.max(least, 100 * share)).toFixed(digits)} %`;
 }
-/** A probability in percent; none is ever 0 or 1. */
+/** A probability in percent, never shown as 0 % or 100 %. */
 export function chance(p: number): string {
   return p < 0.0005 ? "< 0.1 %" : p > 0.9995 ? "> 99.9 %" : `${(100 * p).toFixed(1)} %`;
 }

@@ -1,4 +1,4 @@
-// Vectors and matrices as typed arrays; matrices row by row, so that x W reads W in the order of memory.
+// Vectors and matrices as typed arrays. Matrices are stored row by row, so that x W reads W in the order of memory.
 import type { Params } from "./run";
 
 export type Vector = Float64Array;
@@ -11,13 +11,13 @@ export function linear(x_D: Vector, W_DF: Float32Array, b_F?: Float32Array): Vec
   for (let d = 0, w = 0; d < x_D.length; d++) {
     const x = x_D[d];
     if (x === 0)
-      w += F; // which most numbers after a ReLU are
+      w += F; // as most numbers after a ReLU are
     else for (let f = 0; f < F; f++) y_F[f] += x * W_DF[w++];
   }
   return y_F;
 }
 
-/** y_V = W_VD x_D + b_V, for a matrix that is tied: each number of y is a row of W with x. */
+/** y_V = W_VD x_D + b_V, for a tied embedding table: each number of y is the dot product of x and a row of W. */
 export function transposed(x_D: Vector, W_VD: Float32Array, b_V?: Float32Array): Vector {
   const D = x_D.length;
   const y_V = new Float64Array(W_VD.length / D);
@@ -38,7 +38,7 @@ export function leaf(params: Params, name: string): Float32Array | undefined {
   return params[name]?.data;
 }
 
-/** What a stack of layers holds of one layer. */
+/** The part for one layer of a parameter that is stacked over layers, if the model has it. */
 export function layerOf(params: Params, name: string, layer: number): Float32Array | undefined {
   const stack = params[name];
   if (!stack) return undefined;
@@ -46,7 +46,7 @@ export function layerOf(params: Params, name: string, layer: number): Float32Arr
   return stack.data.subarray(layer * size, (layer + 1) * size);
 }
 
-/** Probabilities of logits, all of them above the largest's -infinity. */
+/** The softmax of logits, of which at least one must be finite. */
 export function softmax(z_V: ArrayLike<number>, temperature = 1): Vector {
   const y_V = Float64Array.from(z_V);
   const largest = y_V.reduce((a, b) => Math.max(a, b), -Infinity);

@@ -1,4 +1,4 @@
-// The page: reads the run that Python put into it, and draws its sections; each stands by itself.
+// Reads the run that Python put into the page, and draws its sections, which are independent of each other.
 import { apply, architecture } from "./architecture";
 import { search } from "./beam";
 import * as bytePairs from "./bytePairs";
@@ -21,7 +21,7 @@ import { State } from "./state";
 import { continuation } from "./terms";
 import { encode } from "./tokenizer";
 
-/** The sections of a run, those that run its model first; without the model, a word on why. */
+/** The sections of a run. Those that run its model come first; without the model, a message says why it is missing. */
 function sections(run: Run): (HTMLElement | null)[] {
   const params = readParams(run, document.querySelector("#weights")!.textContent!);
   const state = params && new State(run, params);
@@ -32,8 +32,8 @@ function sections(run: Run): (HTMLElement | null)[] {
         section(
           "player",
           "The model",
-          "To play with a model, the page must be able to run it.",
-          missing(run.missing.weights ?? "The page came without the model."),
+          "Here you can try the model, if the page contains it and can run it.",
+          missing(run.missing.weights ?? "This page does not contain the model."),
         ),
         worths(run),
       ];
@@ -47,18 +47,14 @@ function draw() {
   const links = [...main.querySelectorAll("section")].map((part) =>
     h("a", { href: `#${part.id}` }, part.querySelector("h2")!.textContent),
   );
-  const foot = h(
-    "footer",
-    {},
-    "Written by apformer. Everything on this page is in this file; it asks no network for anything.",
-  );
+  const foot = h("footer", {}, "Written by apformer. This file contains the whole page, and never uses the network.");
   document.body.append(
     h("a", { class: "skip", href: "#main" }, "Skip to the sections"),
     h("div", { class: "page" }, header(run), h("nav", { "aria-label": "Sections" }, ...links), main, foot),
   );
 }
 
-// For tests, which run the model without a page.
+// For tests, which run the model outside a page.
 Object.assign(globalThis, {
   apformer: { apply, bytePairs, continuation, encode, readParams, search, splitOf },
 });

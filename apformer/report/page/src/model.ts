@@ -1,20 +1,23 @@
-// The decoder-only transformer, token by token, as apformer/model.py computes it: embed, blocks, read out.
+// The decoder-only transformer, token by token, as apformer/model.py computes it: embedding, blocks, output head.
 import { attend, type Memory } from "./attention";
 import { add, leaf, linear, transposed, type Vector } from "./linear";
 import { feedForward, layerNorm, joined, norms } from "./norm";
 import { sinusoidal } from "./position";
 import type { Config, Params } from "./run";
 
-/** What has been read: of each layer the keys and values. */
+/** For each layer, the keys and values of the tokens read so far. */
 export type Cache = Memory[];
 
-/** Of each new token: its logits, the stream before, between and after the layers, and what every head has read. */
+/**
+ * For each new token: its logits, the residual stream before and after each layer, and every head's weights and
+ * scores.
+ */
 export interface Output {
   logits_TV: Vector[];
   residual_TLD: Vector[][];
   attention_TLHS?: Vector[][][];
   scores_TLHS?: Vector[][][];
-  /** Of an encoder-decoder, what of the source was read, and how the source was. */
+  /** For an encoder-decoder: the cross-attention, and what happens inside the encoder. */
   cross_TLHS?: Vector[][][];
   crossScores_TLHS?: Vector[][][];
   source?: Inside;
@@ -22,7 +25,7 @@ export interface Output {
 
 type Written = Required<Pick<Output, "logits_TV" | "residual_TLD" | "attention_TLHS" | "scores_TLHS">>;
 
-/** What a source was while it was read. */
+/** The residual stream and the attention inside an encoder. */
 export interface Inside {
   residual_TLD: Vector[][];
   attention_TLHS: Vector[][][];
@@ -33,7 +36,9 @@ export function initCache(cfg: Config): Cache {
   return Array.from({ length: cfg.n_layers }, () => ({ key: [], value: [] }));
 }
 
-/** Logits of new tokens after those in the cache, to which they are added. hidden: tokens that no other may read. */
+/**
+ * Logits of new tokens after those in the cache, to which they are added. hidden: tokens that no other may attend to.
+ */
 export function extend(
   params: Params,
   tokens_T: number[],
@@ -64,7 +69,7 @@ export function extend(
   return output;
 }
 
-/** norm(x) W_out + b, with the transposed embedding table for W_out where they are tied. */
+/** norm(x) W_out + b. With tied embeddings, W_out is the transposed embedding table. */
 export function readOut(params: Params, x_D: Vector, cfg: Config): Vector {
   const y_D = cfg.final_norm ? layerNorm(x_D, params, "final_norm", cfg) : x_D;
   const weight_DV = leaf(params, "head.output.weight");
@@ -72,7 +77,7 @@ export function readOut(params: Params, x_D: Vector, cfg: Config): Vector {
   return transposed(y_D, leaf(params, "embedding.table")!, leaf(params, "head.bias"));
 }
 
-/** The embedding of a token, with its position where that is added. */
+/** The embedding of a token, plus that of its position if the model adds one. */
 export function embed(params: Params, token: number, position: number, cfg: Config): Vector {
   const D = cfg.d_model;
   const scale = cfg.scale_embedding ? Math.sqrt(D) : 1;

@@ -1,8 +1,9 @@
-// LayerNorm(x) = (x - mean) / sqrt(variance + epsilon) * scale + bias, and the feed-forward network with its activations.
+// LayerNorm(x) = (x - mean) / sqrt(variance + epsilon) * scale + bias, and the feed-forward network with its
+// activations.
 import { add, layerOf, leaf, linear, type Vector } from "./linear";
 import type { Config, Params } from "./run";
 
-/** The norm of that name, of one layer of a stack or of the only one; x itself where there is none. */
+/** LayerNorm with the parameters of that name, of one layer if `layer` is given; x itself if the model has none. */
 export function layerNorm(x_D: Vector, params: Params, name: string, cfg: Config, layer?: number): Vector {
   const read = (part: string) => (layer === undefined ? leaf(params, part) : layerOf(params, part, layer));
   const scale_D = read(`${name}.scale`);
@@ -14,13 +15,15 @@ export function layerNorm(x_D: Vector, params: Params, name: string, cfg: Config
   return x_D.map((x, d) => ((x - mean) / deviation) * scale_D[d] + (bias_D ? bias_D[d] : 0));
 }
 
-/** What is done before a sub-layer and after its residual sum: pre-norm or post-norm, and on the other side nothing. */
+/**
+ * The functions before a sub-layer and after its residual sum: one is the norm (pre or post), the other does nothing.
+ */
 export function norms(params: Params, sublayer: string, layer: number, cfg: Config): ((x_D: Vector) => Vector)[] {
   const norm = (x_D: Vector) => layerNorm(x_D, params, `blocks.${sublayer}_norm`, cfg, layer);
   return cfg.norm_position === "post" ? [(x_D) => x_D, norm] : [norm, (x_D) => x_D];
 }
 
-/** The residual sum; what the sub-layer gives alone, in a model without residuals. */
+/** The residual sum; in a model without residual connections, the output of the sub-layer alone. */
 export function joined(x_D: Vector, y_D: Vector, cfg: Config): Vector {
   return cfg.residual === false ? y_D : add(x_D, y_D);
 }
@@ -31,7 +34,7 @@ const ACTIVATIONS: Record<string, (x: number) => number> = {
   gelu_tanh: (x) => 0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3))),
 };
 
-/** The stream after the feed-forward sub-layer, FFN(x) = act(x W1 + b1) W2 + b2. */
+/** The residual stream after the feed-forward sub-layer, FFN(x) = act(x W1 + b1) W2 + b2. */
 export function feedForward(x_D: Vector, params: Params, layer: number, cfg: Config): Vector {
   const [before, after] = norms(params, "feedforward", layer, cfg);
   const part = (name: string) => layerOf(params, `blocks.feedforward.${name}`, layer);

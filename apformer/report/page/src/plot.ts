@@ -1,4 +1,5 @@
-// Charts as drawings: lines with bands over steps, and bars. What the pointer or the arrow keys are at is read out.
+// Charts as SVG: lines with bands, and bars. The values at the pointer, or at the place
+// chosen by arrow keys, are shown below.
 import { figure, h, percent, svg } from "./html";
 
 export interface Series {
@@ -15,13 +16,13 @@ export interface Lines {
   log?: boolean;
   share?: boolean;
   floor?: { name: string; y: number };
-  /** Of how many terms the value at each x is the share. */
+  /** For each x, how many items its value is a share of. */
   counts?: Map<number, number>;
 }
 
 const [WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [520, 250, 58, 14, 12, 38];
 
-/** Curves with the band between their least and greatest. */
+/** Curves, each in a band from its lowest to its highest values. */
 export function lines({ title, x, y, series, log = false, share: isShare = false, floor, counts }: Lines): HTMLElement {
   const format = (v: number) => (isShare ? percent(v) : v.toPrecision(4));
   const all = series.flatMap((one) => one.points);
@@ -140,7 +141,7 @@ export function bars(
         rx: 2,
         class: `column ${series[k].colour}`,
       });
-      bar.append(svg("title", {}, `${group.name}, ${series[k].name}: ${format(value)} of ${group.note}`));
+      bar.append(svg("title", {}, `${group.name} (${group.note}), ${series[k].name}: ${format(value)}`));
       drawing.append(bar);
     });
     const squeezed = group.name.length * 7 > slot && { textLength: slot - 5, lengthAdjust: "spacingAndGlyphs" };

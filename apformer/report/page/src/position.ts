@@ -1,8 +1,8 @@
-// How a decoder knows where a token stands; the names and formulas of apformer/layers/position/.
+// How a model encodes the position of a token, with the names and formulas of apformer/layers/position/.
 import type { Vector } from "./linear";
 import type { Config } from "./run";
 
-/** How many tokens a model has positions for. */
+/** The number of positions that a model has. */
 export const places = (cfg: Config): number => (cfg.position === "learned" ? cfg.max_len : Infinity);
 
 /** PE(p, 2i) = sin(p / 10000^(2i/D)), PE(p, 2i+1) = cos(..). */
@@ -13,10 +13,10 @@ export function sinusoidal(position: number, D: number): Vector {
   });
 }
 
-/** How many numbers of a head of K are turned: an odd last one is not. */
+/** How many of the K numbers of a head are rotated: all, but not an odd last one. */
 export const turning = (K: number) => K - (K % 2);
 
-/** Each plane (x_2i, x_2i+1) of each head, turned by the angle of the position. */
+/** Rotates each pair (x_2i, x_2i+1) of each head by the angle of the position. */
 export function rotate(x_HK: Vector, position: number, K: number): Vector {
   const y_HK = x_HK.slice();
   for (let head = 0; head < x_HK.length; head += K)
@@ -30,7 +30,7 @@ export function rotate(x_HK: Vector, position: number, K: number): Vector {
   return y_HK;
 }
 
-/** The slope by which ALiBi lowers a score for each token between. */
+/** How much ALiBi lowers a score of this head for each token of distance. */
 export function slope(head: number, heads: number): number {
   return 2 ** ((-8 * (head + 1)) / heads);
 }

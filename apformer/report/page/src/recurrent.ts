@@ -13,7 +13,7 @@ export function initCache(cfg: Config): State[] {
   return Array.from({ length: cfg.n_layers }, () => ({ hidden: zeros(), cell: zeros() }));
 }
 
-/** Logits of new tokens after those that the states of the layers have read, which they change. */
+/** Logits after each new token. The states of the layers are updated in place. */
 export function extend(params: Params, tokens_T: number[], state_L: State[], cfg: Config): Output {
   const output: Output = { logits_TV: [], residual_TLD: [] };
   const D = cfg.d_model;

@@ -23,15 +23,15 @@ export interface Loss {
   exact?: number;
 }
 
-/** What a text is written in: the text of each token, how it is cut, and the token that ends it. */
+/** A vocabulary: the text of each token, how a text is cut into tokens, and the token that ends a text. */
 export interface Words {
   vocabulary: string[];
-  /** Of byte pairs, how a text is cut into them; null where this page does not know. */
+  /** If tokens are byte pairs, how they cut a text; null if this page cannot do it. */
   byte_pairs?: BytePairs | null;
   end: number | null;
 }
 
-/** What the page must know of a task; apformer/report/sections.py says what each means. */
+/** What the page needs to know about a task; apformer/report/sections.py explains each field. */
 export interface Task {
   does: string;
   prompt: { ask: string; terms: Terms | null; longest: number | null };
@@ -41,7 +41,7 @@ export interface Task {
   digits: number;
   line: number | null;
   end: number | null;
-  /** How evaluation searches for translations. */
+  /** The settings of beam search in the evaluation. */
   search: { beams: number; alpha: number } | null;
 }
 export interface Terms {
@@ -56,7 +56,7 @@ export interface Rule {
   modulus: number | null;
 }
 
-/** A text, or pieces of which some are marked. */
+/** A text, or pieces of text of which some are highlighted. */
 export type Cell = string | { pieces: [string, boolean][]; code: boolean; play: string | null };
 export interface LinesBlock {
   kind: "lines";
@@ -116,7 +116,7 @@ export interface Run extends Omit<Words, "end"> {
   parameters_sha256: string;
   step: number;
   member: number;
-  /** What sources are written in, where translations are written in something else. */
+  /** The vocabulary of the sources, if that of the translations is another. */
   source_words?: Words;
   task: Task;
   facts: [name: string, value: string, note: string][];
@@ -135,17 +135,17 @@ export interface Run extends Omit<Words, "end"> {
   references?: string[];
 }
 
-/** What the source of a translation is written in; what any other text is. */
+/** The vocabulary of sources, which is that of all texts unless sources have their own. */
 export const sourceWords = (run: Run): Words => run.source_words ?? { ...run, end: run.task.end };
 
-/** What a token is called. */
+/** What the page calls a token. */
 export const tokenName = (run: Run) => (run.byte_pairs === undefined ? "character" : "token");
 
-/** Why there is no result of some name. */
+/** The reason why a result is missing. */
 export const unevaluated = (run: Run, name: string) =>
-  run.missing[name] ?? run.missing.evaluation ?? "This run has not been evaluated: `apformer evaluate` does that.";
+  run.missing[name] ?? run.missing.evaluation ?? "This run has not been evaluated. Run `apformer evaluate` to do so.";
 
-/** The parameters, each a view of one block of numbers; none if the page came without the model. */
+/** The parameters, each a view of one block of numbers; null if the page does not contain the model. */
 export function readParams(run: Run, base64: string): Params | null {
   if (!run.leaves.length) return null;
   const binary = atob(base64);

@@ -1,11 +1,11 @@
-// Points with names in a plane.
+// A scatter plot of named points.
 import { svg } from "./html";
 
 const MARGIN = 24;
-/** Points that fit a small drawing. */
+/** The most points that fit a small drawing. */
 export const FEW = 64;
 
-/** Points in a plane whose axes have one scale; `joined` of them, from the first, by a line. */
+/** Points in a plane, with the same scale on both axes. A line joins the first `joined` of them. */
 export function scatter(label: string, points: [number, number][], names: string[], joined: number): SVGElement {
   const few = points.length <= FEW;
   const size = few ? 360 : 960;

@@ -1,17 +1,21 @@
-// The encoder-decoder, as apformer/seq2seq.py computes it: a source is read once, its translation written token by token.
+// The encoder-decoder, as apformer/seq2seq.py computes it: the source is encoded once, and its translation is written
+// token by token.
 import { attend, look, partOf, project, remember, turned, type Memory, type Read } from "./attention";
 import { add, type Vector } from "./linear";
 import * as model from "./model";
 import { feedForward, layerNorm, norms } from "./norm";
 import type { Config, Params } from "./run";
 
-/** Of each layer the keys and values of what has been written and of the source, and how the source was read. */
+/**
+ * For each decoder layer, the keys and values of the written tokens and of the source; and what happened inside the
+ * encoder.
+ */
 export interface Cache {
   layers: { own: Memory; source: Memory }[];
   inside: model.Inside;
 }
 
-/** A source, encoded once, as the keys and values that each layer of the decoder reads of it. */
+/** Encodes a source once, and keeps the keys and values for the cross-attention of each decoder layer. */
 export function initCache(cfg: Config, params: Params, source_S: number[] = [], hidden = new Set<number>()): Cache {
   const { y_SD, inside } = encode(side(params, "encoder"), source_S, cfg, hidden);
   const decoder = side(params, "decoder");
@@ -23,13 +27,13 @@ export function initCache(cfg: Config, params: Params, source_S: number[] = [], 
   return { layers, inside };
 }
 
-/** A cache of its own that holds the same, so that another text can go on from it. */
+/** A copy of a cache, so that another text can continue from it. */
 export function fork({ layers, inside }: Cache): Cache {
   const copy = layers.map(({ own, source }) => ({ own: { key: [...own.key], value: [...own.value] }, source }));
   return { layers: copy, inside };
 }
 
-/** Logits of new target tokens after those in the cache. hidden: source tokens that no other may read. */
+/** Logits of new target tokens after those in the cache. hidden: source tokens that no other may attend to. */
 export function extend(
   params: Params,
   tokens_T: number[],
@@ -99,7 +103,7 @@ function encode(encoder: Params, source_S: number[], cfg: Config, hidden: Set<nu
   return { y_SD, inside: { residual_TLD, attention_TLHS, scores_TLHS } };
 }
 
-/** What the token at t, of the source itself or of the target, reads of a whole source but for what is hidden. */
+/** Attention of the token at t, of the source or the target, to all source tokens that are not hidden. */
 function lookUp(
   x_D: Vector,
   t: number,
@@ -115,7 +119,7 @@ function lookUp(
   return look(turned(t, cfg)(project(x_D, "query", part)), memory, part, cfg, seen);
 }
 
-/** The parameters of one side under the names of a decoder-only model's, with what it shares with the other. */
+/** The parameters of the encoder or decoder, with those that both share, under the names of a decoder-only model. */
 function side(params: Params, name: "encoder" | "decoder"): Params {
   const found: Params = { "embedding.table": params["encoder.embedding.table"] };
   if (params["head.output.weight"]) found["head.output.weight"] = params["head.output.weight"];

@@ -1,4 +1,5 @@
-// Which split the line of a progression is of: as apformer/tasks/progressions/proof/rows.py hashes it, 0 training, 1 validation, 2 test.
+// The split of a progression, hashed as in apformer/tasks/progressions/proof/rows.py:
+// 0 training, 1 validation, 2 test.
 
 const UNSPLIT_BELOW = 10;
 

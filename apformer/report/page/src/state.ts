@@ -1,4 +1,4 @@
-// What the reader has chosen, and what the model says to it; whoever draws is told of every change.
+// What the user has chosen, and the model's output for it. Every function that draws is called after each change.
 import { ablate } from "./ablate";
 import { apply, type Output } from "./architecture";
 import { sourceWords, type Params, type Part, type Run } from "./run";
@@ -14,17 +14,17 @@ export interface Changes {
 }
 
 export class State {
-  /** The text: what was given, then what the model wrote; `at` is the character that is looked at. */
+  /** The text: the given tokens, then those that the model wrote. `at` is the selected token. */
   tokens: number[] = [];
   given = 0;
   at = 0;
-  /** Of a translator the source, and its token that is looked at; the text then begins with an end, and is the target. */
+  /** Of a translator: the source and its selected token. `tokens` is then the target, and begins with an end token. */
   source?: number[];
   place = 0;
-  /** What is switched off, and which characters, of a translator those of the source, no other may read. */
+  /** The parts that are switched off, and the tokens, of a translator source tokens, that no other may attend to. */
   off: Part[] = [];
   hidden = new Set<number>();
-  /** The parameters without what is switched off, and what they say; `whole` is what all of them say. */
+  /** The parameters with these parts switched off, and their output; `whole` is the output of the whole model. */
   current: Params;
   output!: Output;
   whole!: Output;
@@ -39,7 +39,7 @@ export class State {
     this.current = params;
     const translates = run.task.plays === "translate";
     const source = translates ? [sourceWords(run).end!] : undefined;
-    this.update({ tokens: [translates ? run.task.end! : 0], given: 1, source }); // until something is typed that can be read
+    this.update({ tokens: [translates ? run.task.end! : 0], given: 1, source }); // until the user types something valid
   }
 
   get cfg() {
@@ -50,7 +50,7 @@ export class State {
     return this.off.length + this.hidden.size > 0;
   }
 
-  /** Take on changes, ask the model, and have everything drawn that shows it. */
+  /** Applies changes, runs the model, and redraws. */
   update(changes: Changes) {
     Object.assign(this, changes);
     if (changes.tokens) this.hidden = new Set([...this.hidden].filter((t) => t < this.hideable.length));
@@ -62,21 +62,21 @@ export class State {
     this.draw();
   }
 
-  /** Look at another character, which changes nothing that the model says. */
+  /** Selects another token, for which the model need not run again. */
   look(at: number) {
     if (at === this.at) return;
     this.at = at;
     this.draw();
   }
 
-  /** Look at another token of the source. */
+  /** Selects another token of the source. */
   lookAtSource(place: number) {
     if (place === this.place) return;
     this.place = place;
     this.draw();
   }
 
-  /** Have something drawn after every change: at once, or before the next picture of the screen. */
+  /** Registers a function that draws after every change: at once, or before the next frame of the screen. */
   drawn(draw: () => void, later = true) {
     (later ? this.later : this.draws).push(draw);
   }
@@ -91,13 +91,13 @@ export class State {
     });
   }
 
-  /** After how many tokens of the text something is said: all but an end. */
+  /** After how many tokens of the text the model predicts a next one: all but a final end token. */
   get steps(): number {
     const ended = this.source && this.tokens.length > 1 && this.tokens[this.tokens.length - 1] === this.run.task.end;
     return this.tokens.length - (ended ? 1 : 0);
   }
 
-  /** The tokens that may be hidden: of a source all but its end. */
+  /** The tokens that may be hidden: of a source, all but its end token. */
   get hideable(): number[] {
     return this.source ? this.source.slice(0, -1) : this.tokens;
   }
@@ -106,7 +106,7 @@ export class State {
     return textOf(tokens, this.run);
   }
 
-  /** How a token of the text is written: that which begins a target says so. */
+  /** How a token of the text is shown. The first of a target is ‹start›. */
   name(t: number): string {
     if (t >= this.tokens.length) return "?";
     return this.source && t === 0 ? "‹start›" : shown(this.run.vocabulary[this.tokens[t]]);

@@ -2,9 +2,9 @@
 import type { Rule, Run } from "./run";
 import { fault, SPACE, type Reading } from "./tokenizer";
 
-const LONG = 24; // digits of a term that are quoted
+const LONG = 24; // most digits of a term that a message quotes
 
-/** The name of the rule that a prompt begins with, if it begins with one, and its terms. */
+/** The name of the rule with which a prompt begins, or "", and its terms. */
 function parse(text: string, run: Run): { name: string; terms: string[] } {
   const words = text.trim().split(/\s+/);
   const named = run.task.prompt.terms!.rules.some(({ name }) => name && name === words[0]);
@@ -19,13 +19,13 @@ export function encodeTerms(text: string, run: Run): Reading {
   if (!name && rules.length && rules.every((rule) => rule.name))
     return fault(`Begin with the name of a rule: ${rules.map((rule) => rule.name).join(", ")}.`);
   const other = [...terms.join("")].find((letter) => !/[0-9]/.test(letter));
-  if (other) return fault(`“${other}” is neither a digit nor a space: terms are written with digits and spaces alone.`);
+  if (other) return fault(`“${other}” is neither a digit nor a space: type only digits and spaces.`);
   const wrong = terms.find((term) => term.length !== width);
   if (wrong) {
     const remedy = wrong.length < width ? `: write ${wrong.padStart(width, "0")}` : "";
     const quoted = wrong.length > LONG ? wrong.slice(0, LONG) + "…" : wrong;
     return fault(
-      `“${quoted}” has ${wrong.length} ${wrong.length === 1 ? "digit" : "digits"} where this model knows terms of ${width}${remedy}.`,
+      `“${quoted}” has ${wrong.length} ${wrong.length === 1 ? "digit" : "digits"}, but the terms of this model have ${width}${remedy}.`,
     );
   }
   const words = [...(name ? [name] : []), ...terms];
@@ -33,7 +33,7 @@ export function encodeTerms(text: string, run: Run): Reading {
   return { tokens: letters.map((letter) => run.vocabulary.indexOf(letter)), fault: null, note: note(text, run) };
 }
 
-/** What is worth saying of terms that can be read. */
+/** A remark about valid terms, if there is one. */
 function note(text: string, run: Run): string | null {
   const { rules, differences } = run.task.prompt.terms!;
   if (!rules.length) return null;
@@ -41,7 +41,7 @@ function note(text: string, run: Run): string | null {
   const found = rulesOf(text, run);
   if (!found.length) return "These terms follow no rule of this task, so there is no right continuation.";
   if (found.every((rule) => terms.length < rule.coefficients.length))
-    return `${terms.length === 1 ? "One term does" : "These terms do"} not fix what comes next.`;
+    return `${terms.length === 1 ? "One term does" : "These terms do"} not determine the next one.`;
   if (!differences || terms.length < 2) return null;
   const [first, second] = terms.map(BigInt);
   const [least, most] = differences.map(BigInt);
@@ -49,13 +49,13 @@ function note(text: string, run: Run): string | null {
   return known ? null : `The model was trained on differences from ${least} to ${most}; this one is ${second - first}.`;
 }
 
-/** A number as a term; null if it has no room in so many digits. */
+/** A number as a term; null if it does not fit in the digits. */
 function written(number: bigint, width: number): string | null {
   const text = String(number).padStart(width, "0");
   return number < 0n || text.length > width ? null : text;
 }
 
-/** The number after others by a rule. */
+/** The next number by a rule. */
 function after(values: bigint[], { coefficients, constant, modulus }: Rule): bigint {
   const last = values.length - 1;
   const sum = coefficients.reduce((total, c, i) => total + BigInt(c) * values[last - i], BigInt(constant));
@@ -72,7 +72,7 @@ function rulesOf(text: string, run: Run): Rule[] {
   return run.task.prompt.terms!.rules.filter((rule) => rule.name === name && follows(rule));
 }
 
-/** The terms that come next, null for each that the digits have no room for; none where this is not known. */
+/** The next terms, null for each that does not fit in the digits; null if no single rule determines them. */
 export function continuation(text: string, run: Run, count: number): (string | null)[] | null {
   const [rule, ...others] = rulesOf(text, run);
   const { terms } = parse(text, run);
@@ -84,7 +84,7 @@ export function continuation(text: string, run: Run, count: number): (string | n
   });
 }
 
-/** How many of so many more terms the digits have room for. */
+/** How many of the next `most` terms fit in the digits. */
 export function termsThatFit(text: string, run: Run, most: number): number {
   const end = continuation(text, run, most)?.indexOf(null) ?? -1;
   return end < 0 ? most : end;

@@ -1,4 +1,4 @@
-// Ablation: switch off heads, layers, offsets or characters, and see at once what the model says without them.
+// Ablation: switch off heads, layers, offsets or tokens, and see at once what the model predicts without them.
 import { measuring } from "../ablate";
 import { bar, chance, count, h, percent, redraw, table } from "../html";
 import { generate, GREEDY } from "../generate";
@@ -12,8 +12,8 @@ import { partName, partRows, shortName } from "./parts";
 import { missing, section } from "./section";
 
 const LEAD =
-  "Switch a part off and see what the model says without it: here, and in every section of this page. The longer the " +
-  "bar under a part, the more is lost without it, as Python measured it on validation rows.";
+  "Switch off parts of the model, and every section that runs the model shows what it predicts without them. The longer " +
+  "the bar under a part, the worse the model is without that part, as measured when this page was written.";
 
 const SLICE = 30; // milliseconds
 const NONE = new Set<number>();
@@ -22,7 +22,7 @@ export function ablation(state: State): HTMLElement {
   const { run } = state;
   if (!run.ablation || run.ablation.length < 2) {
     const why = run.missing.probe ?? "This kind of model has no heads to switch off.";
-    return section("ablate", "Ablate", "What each part of the model is worth.", missing(why));
+    return section("ablate", "Ablate", "What each part of the model contributes.", missing(why));
   }
   const { whole, drops, exact, judged, worth, most } = weighed(run);
   const said = (drop: Loss) =>
@@ -45,14 +45,14 @@ export function ablation(state: State): HTMLElement {
   );
   const what = state.source ? "source token" : tokenName(run);
   const words = state.source ? sourceWords(run) : run;
-  const letters = h("div", { class: "letters", role: "group", "aria-label": `${what}s to hide` });
-  const written = h("div", { class: "goes-on", role: "status", "aria-label": "What is written" });
+  const letters = h("div", { class: "letters", role: "group", "aria-label": `Hide a ${what}` });
+  const written = h("div", { class: "goes-on", role: "status", "aria-label": "Continuations" });
   const now = h("div", { class: "now" });
   const live = h("div", { class: "live", role: "status" });
   let waiting = 0;
   let answered = "";
 
-  /** The whole model and what is left of it: what they say next, and what the validation rows cost them. */
+  /** The whole and the ablated model: what they predict next, and their losses on the validation rows. */
   function draw() {
     buttons.forEach((button, i) => {
       button.setAttribute("aria-pressed", String(state.isOff(drops[i].part)));
@@ -83,17 +83,17 @@ export function ablation(state: State): HTMLElement {
     );
     now.replaceChildren(compare());
     const asked = JSON.stringify([state.tokens, state.source, state.given, state.off, [...state.hidden]]);
-    if (asked === answered) return; // only another character is looked at
+    if (asked === answered) return; // only the selected token has changed
     answered = asked;
     written.replaceChildren(...goesOn());
     clearTimeout(waiting);
     waiting = window.setTimeout(weigh, state.changed ? 60 : 0);
   }
 
-  /** What the whole model and what is left of it write after what was given. */
+  /** How the whole and the ablated model continue the given text. */
   function goesOn(): HTMLElement[] {
     const [given, more] = [state.tokens.slice(0, state.given), state.tokens.length - state.given];
-    // A translation ends by itself, or with parts off perhaps never.
+    // With parts off, a translation may never reach its end token.
     const room = state.source && more ? Math.min(2 * more + 8, state.cfg.max_len) : more;
     const whole = state.changed ? generate(state.params, given, room, run, GREEDY, NONE, state.source) : null;
     const left = generate(state.current, given, room, run, GREEDY, state.hidden, state.source);
@@ -105,7 +105,7 @@ export function ablation(state: State): HTMLElement {
       h("code", {}, h("span", { class: "given" }, state.text(given)), ...children);
     return [
       h("div", {}, h("span", {}, "whole model"), code(state.text(whole ?? left))),
-      h("div", {}, h("span", {}, state.changed ? "what is left" : "nothing is off"), code(...letters)),
+      h("div", {}, h("span", {}, state.changed ? "ablated model" : "nothing is off"), code(...letters)),
     ];
   }
 
@@ -129,13 +129,13 @@ export function ablation(state: State): HTMLElement {
         { class: "note" },
         "after ",
         h("code", {}, before(state)),
-        ": above the whole model, below what is left of it",
+        ". Upper bars: the whole model. Lower bars: the ablated model.",
       ),
       h("ol", { class: `probabilities paired${run.byte_pairs ? " words" : ""}` }, ...rows),
     );
   }
 
-  /** What the validation rows cost what is left, counted in slices of time, so that the page stays at hand. */
+  /** Measures the ablated model on the validation rows, in short slices of time, so that the page stays responsive. */
   function weigh() {
     if (!state.changed) return show(whole);
     const rows = measuring(state.current, run.probe!, run, state.hidden);
@@ -155,13 +155,13 @@ export function ablation(state: State): HTMLElement {
     live.replaceChildren(
       h("h3", {}, `${count(run.probe!.tokens.length, "validation row")}`),
       table(
-        ["what", ...(exact ? [`of ${judged} right`] : []), "nats"],
+        ["model", ...(exact ? [`right, of ${judged}`] : []), "loss (nats)"],
         [
           ["whole model", ...cells(whole)],
-          [state.changed ? "without these parts" : "nothing is off", ...cells(found)],
+          [state.changed ? "ablated model" : "nothing is off", ...cells(found)],
         ],
         [1, 2],
-        "What is left of the model on validation rows",
+        "The whole and the ablated model on validation rows",
       ),
     );
     live.removeAttribute("aria-busy");
@@ -177,7 +177,7 @@ export function ablation(state: State): HTMLElement {
     "Ablate",
     LEAD,
     h("div", { class: "parts" }, ...rowsOfParts),
-    h("p", { class: "note" }, `Or hide a ${what}, so that no other may read it:`),
+    h("p", { class: "note" }, `Or hide a ${what}, so that no other can attend to it:`),
     letters,
     h("div", { class: "controls" }, switchOn(state)),
     written,
@@ -185,30 +185,35 @@ export function ablation(state: State): HTMLElement {
     h(
       "details",
       { class: "more" },
-      h("summary", {}, `What each of ${count(drops.length, "part")} is worth`),
+      h("summary", {}, `What each of the ${count(drops.length, "part")} contributes`),
       losses(run, (part) => state.toggle(part)),
     ),
   );
 }
 
-/** What each part is worth, where the page cannot run the model but Python has measured it. */
+/** What each part contributes, as Python measured it, if the page cannot run the model. */
 export function worths(run: Run): HTMLElement | null {
   if (!run.ablation || run.ablation.length < 2) return null;
-  return section("ablate", "Ablate", "What validation rows cost without a part, as Python measured it.", losses(run));
+  return section(
+    "ablate",
+    "Ablate",
+    "The loss on validation rows without each part, measured when this page was written.",
+    losses(run),
+  );
 }
 
-/** Python's table: of the whole model and without each part, and how much each part is worth. */
+/** What Python measured with all parts and without each part, and how much each part contributes. */
 function weighed(run: Run) {
   const [whole, ...drops] = run.ablation!;
   const exact = whole.exact !== undefined;
-  const telling = exact && drops.some((drop) => drop.exact !== whole.exact); // of a poor model it is 0 with every part
+  const telling = exact && drops.some((drop) => drop.exact !== whole.exact); // false for a poor model that is never right
   const worth = (drop: Loss) => (telling ? whole.exact! - drop.exact! : Math.max(0, drop.loss - whole.loss));
   const asked = run.probe?.terms?.map((row) => new Set(row.filter((term) => term >= 0)).size) ?? [];
   const judged = `${asked.reduce((a, b) => a + b, 0).toLocaleString("en")} ${run.task.judges}`;
   return { whole, drops, exact, judged, worth, most: Math.max(1e-9, ...drops.map(worth)) };
 }
 
-/** The parts as a table, the one that is worth most first. */
+/** A table of the parts, the most important first. */
 function losses(run: Run, toggle?: (part: Part) => void): HTMLElement {
   const { drops, exact, judged, worth, most } = weighed(run);
   const rows = drops
@@ -224,6 +229,6 @@ function losses(run: Run, toggle?: (part: Part) => void): HTMLElement {
         drop.loss.toFixed(4),
       ];
     });
-  const head = ["without", "lost", ...(exact ? [`of ${judged} right`] : []), "nats"];
-  return table(head, rows, [2, 3], "What each part is worth");
+  const head = ["without", "importance", ...(exact ? [`right, of ${judged}`] : []), "loss (nats)"];
+  return table(head, rows, [2, 3], "What each part contributes");
 }

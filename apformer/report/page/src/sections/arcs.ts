@@ -1,12 +1,13 @@
-// A text in a row, and arcs from the token that asks to those that it reads; across, two rows and lines between them.
+// The text in a row, with arcs from a query to the tokens that it attends to; for cross-attention,
+// lines between two rows.
 import { LEGIBLE } from "../heat";
 import { svg } from "../html";
 import type { Sight } from "./sight";
 
-const [STEP, LETTER, BOX] = [20, 8, 22]; // of a digit, of each letter of a longer token, the height of a row
-const RISE = 36; // of the space for arcs
+const [STEP, LETTER, BOX] = [20, 8, 22]; // width of a digit, width of each letter of a longer token, height of a row
+const RISE = 36; // height of the space for arcs
 
-/** The middles of boxes that hold these names, and the width of all. */
+/** Boxes for these names, side by side, and the width of all. */
 function line(names: string[]) {
   let end = 0;
   const boxes = names.map((name) => {
@@ -21,12 +22,12 @@ export function arcs(sight: Sight, read_S: ArrayLike<number>, at: number): SVGEl
   const [rows, columns] = [sight.rows(), sight.columns()];
   const [asking, answering] = [line(rows), line(columns)];
   const width = Math.max(asking.width, answering.width);
-  const top = sight.across ? BOX + RISE : RISE + BOX; // where the row of those that ask begins
+  const top = sight.across ? BOX + RISE : RISE + BOX; // where the row of queries begins
   const drawing = svg("svg", {
     viewBox: `0 0 ${width} ${top + BOX + 2}`,
     class: "arcs",
     role: "group",
-    "aria-label": "The text; choose a token to see what it reads",
+    "aria-label": "The text; choose a token to see which tokens it attends to",
   });
   if ([...rows, ...columns].some((name) => name.length > 1)) drawing.style.width = `${1.15 * width}px`;
   else drawing.style.minWidth = `${LEGIBLE * width}px`; // its frame scrolls

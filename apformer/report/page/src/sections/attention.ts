@@ -1,4 +1,4 @@
-// Attention: every head as a small picture, those that are chosen large, and for a token the tokens that it reads.
+// Attention: every head as a thumbnail, chosen heads large, and the tokens that the selected token attends to.
 import { choice, h, redraw, unseen } from "../html";
 import { thumbnail } from "../heat";
 import type { Part, Run } from "../run";
@@ -8,18 +8,18 @@ import { offNotice } from "./notice";
 import { section } from "./section";
 import { habit, headName, sights, type Sight } from "./sight";
 
-/** A head that is shown large. */
+/** A head that is shown large: a kind, a layer and a number. */
 type Pin = [sight: Sight, layer: number, head: number];
 const MOST_PINNED = 4;
 
 export function attention(state: State): HTMLElement {
   const lead = state.source
-    ? "Each head mixes, for every token, what it finds at the tokens that it reads. Rows ask, columns are read; point " +
-      "at a token to see what it reads. The pictures follow the sentence above."
-    : "Each head mixes, for every character, what it finds at that character and at those before it. Rows ask, columns " +
-      "are read; point at a row, or at a digit in the strip, to see what it reads. The pictures follow the text above.";
+    ? "For every token (the query), each head computes a weighted sum over the tokens that it attends to (the keys). Each " +
+      "row is a query, each column a key. Point at a token to see its weights. The pictures show the sentence above."
+    : "For every character (the query), each head computes a weighted sum over that character and those before it (the " +
+      "keys). Each row is a query, each column a key. Point at a row to see its weights. The pictures show the text above.";
   const sink = state.cfg.attention_sink
-    ? " The sink of a head is a key with a learned score and no value: the weight that it takes reads no token."
+    ? " The sink of a head is an extra key with a learned score and no value, so its weight goes to no token."
     : "";
   const all = sights(state);
   let pinned = mostWorth(state.run, all);
@@ -36,7 +36,7 @@ export function attention(state: State): HTMLElement {
     drawCards();
   }
 
-  let of: unknown = null; // the output that the small pictures are of
+  let of: unknown = null; // the output that the thumbnails show
 
   function draw() {
     if (of !== state.output) drawHeads();
@@ -101,11 +101,11 @@ export function attention(state: State): HTMLElement {
 
   state.drawn(draw);
   draw();
-  const kind = choice("What is shown", ["weights", "scores"], (i) => {
+  const kind = choice("Numbers to show", ["weights", "scores"], (i) => {
     showScores = i === 1;
     drawCards();
   });
-  const alone = all.length === 1 && all[0].layers * state.cfg.n_heads === 1; // which is shown large below
+  const alone = all.length === 1 && all[0].layers * state.cfg.n_heads === 1; // a single head is only shown large
   const compare = h("span", { class: "note" }, "Choose up to four heads to compare them.");
   return section(
     "attention",
@@ -118,7 +118,7 @@ export function attention(state: State): HTMLElement {
   );
 }
 
-/** Scroll a drawing to where it was, and on to the token that asks if that cannot be seen. */
+/** Scrolls a drawing to where it was, then to the query if that is out of sight. */
 function scroll(frame: Element, place: number) {
   frame.scrollLeft = place;
   const asks = frame.querySelector(".asks")?.getBoundingClientRect();
@@ -127,7 +127,7 @@ function scroll(frame: Element, place: number) {
     frame.scrollLeft += asks.left - box.left - box.width / 2;
 }
 
-/** All heads where they are few; else the two of the first kind without which the model is worst, by Python's table. */
+/** The heads shown at first: all if they are few, else the two most important of the first kind, as Python measured. */
 function mostWorth(run: Run, [sight, ...others]: Sight[]): Pin[] {
   const H = run.model.n_heads;
   const count = sight.layers * H;

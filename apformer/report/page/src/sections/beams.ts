@@ -1,9 +1,9 @@
-// What a beam search found for a sentence: each translation with its score; a click puts it in place of the best.
+// The translations that beam search found for a sentence, with their scores. A click shows one in place of the best.
 import type { Beam, Search } from "../beam";
 import { chance, count, h, redraw, table } from "../html";
 import type { State } from "../state";
 
-/** Draws the table into an element, or nothing where nothing was searched for. */
+/** Draws the table into an element, which is hidden if there was no search. */
 export function drawBeams(frame: HTMLElement, state: State, found: Beam[], how: Search, choose: (beam: Beam) => void) {
   frame.hidden = !found.length;
   if (!found.length) return;
@@ -27,9 +27,9 @@ export function drawBeams(frame: HTMLElement, state: State, found: Beam[], how: 
     h(
       "p",
       { class: "note" },
-      `The search kept the ${count(how.beams, "likeliest beginning")} at each step. These are the translations that it ` +
-        "finished, best first. A beginning was dropped when its score could no longer become the best. The score is " +
-        `the log-probability divided by ((5 + tokens) / 6)^${how.alpha}; the end is a token too. Click one to look at it.`,
+      `Beam search kept the ${count(how.beams, "likeliest partial translation")} at each step, without those that could no ` +
+        "longer get the best score. Here is what it found, best first. The score is the log-probability divided by " +
+        `((5 + tokens) / 6)^${how.alpha}, where the end token counts too. Click a translation to show it above.`,
     ),
     table(head, rows, [2, 3, 4, 5], "Beams"),
   );

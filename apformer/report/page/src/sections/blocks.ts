@@ -1,4 +1,4 @@
-// Charts, tables and cells as Python tells them, see apformer/report/sections.py.
+// The charts, tables and cells that Python describes, see apformer/report/sections.py.
 import { figure, h, table } from "../html";
 import { bars, lines } from "../plot";
 import type { BarsBlock, Block, Cell, DifferencesBlock, LinesBlock, TableBlock } from "../run";
@@ -9,11 +9,11 @@ import { playText } from "./play";
 const COLOURS = ["sky", "blue", "orange", "green"];
 const NUMBER = /^[\d.,]+( %)?$|^-$/;
 
-/** The names of series, each with a colour; one alone is blue. */
+/** The names of series, each with a colour; a single one is blue. */
 const coloured = (names: string[]) =>
   names.map((name, i) => ({ name, colour: names.length > 1 ? COLOURS[i % COLOURS.length] : "blue" }));
 
-/** A block as an element; where the page has no model, state is null. */
+/** A block as an element; state is null if the page has no model. */
 export function drawn(block: Block, state: State | null): HTMLElement {
   const draw = {
     lines: () => curves(block as LinesBlock),

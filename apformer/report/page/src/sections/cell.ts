@@ -1,4 +1,4 @@
-// Progressions of a cell of the map, drawn anew, with what the model in this page says to them.
+// Random progressions from a cell of the map, and how the model continues them.
 import { h, table } from "../html";
 import { generate, GREEDY } from "../generate";
 import { splitOf } from "../split";
@@ -16,14 +16,14 @@ export function examplesOf(state: State, bounds: Bounds, label: string): HTMLEle
     .filter(([first, difference]) => inside(first + 2 * difference, digits))
     .slice(0, ROWS)
     .map(([first, difference]) => row(state, first, difference, digits));
-  const head = ["given", "the model goes on", "right", "line"];
+  const head = ["given", "predicted", "right", "split"];
   return h(
     "div",
     {},
-    h("p", { class: "note" }, `Some of them now (${label}):`),
+    h("p", { class: "note" }, `Random progressions with ${label}:`),
     rows.length
       ? table(head, rows, [], "Progressions of this cell")
-      : h("p", { class: "missing" }, "No progression of three terms fits here."),
+      : h("p", { class: "missing" }, "No progression of three terms fits in this cell."),
   );
 }
 
@@ -43,7 +43,7 @@ function row(state: State, first: number, difference: number, digits: number): (
   return [
     h("code", {}, given),
     h("code", { class: right ? "" : "false" }, said),
-    right ? "✓" : `✗ not ${texts.slice(2).join(" ")}`,
+    right ? "✓" : `✗ expected ${texts.slice(2).join(" ")}`,
     ["training", "validation", "test"][splitOf(difference, first)],
   ];
 }

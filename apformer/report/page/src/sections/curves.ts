@@ -1,4 +1,4 @@
-// How the run was trained: loss against the Bayes floor, exact match and learning rate; of a population, bands.
+// Training: the loss and its lowest possible value, exact match and learning rate; bands for a population.
 import { count, figure, h, percent, table } from "../html";
 import { lines, type Series } from "../plot";
 import { tokenName, type Run } from "../run";
@@ -11,7 +11,7 @@ export function curves(run: Run): HTMLElement {
     return section(
       "curves",
       title,
-      "How the model was trained.",
+      "What was measured during training.",
       missing(run.missing.metrics ?? "This run was not trained, so it has no curves."),
     );
   const series = (names: [string, string, string, boolean?][]): Series[] =>
@@ -30,7 +30,7 @@ export function curves(run: Run): HTMLElement {
   const smoothing = run.settings.options?.label_smoothing ?? 0;
   const charts = [
     lines({
-      title: smoothing ? "Loss, of smoothed targets" : "Loss",
+      title: smoothing ? "Loss with smoothed targets" : "Loss",
       x: "step",
       y: unit,
       log: true,
@@ -39,12 +39,12 @@ export function curves(run: Run): HTMLElement {
         ["validation_loss", "validation", "orange", true],
       ]),
       floor: run.floor
-        ? { name: `least possible on the validation rows, ${run.floor.nats.toFixed(4)}`, y: run.floor.nats }
+        ? { name: `lowest possible on validation rows, ${run.floor.nats.toFixed(4)}`, y: run.floor.nats }
         : undefined,
     }),
     records.some((record) => record.nats != null)
       ? lines({
-          title: "Loss of plain targets",
+          title: "Loss with plain targets",
           x: "step",
           y: unit,
           log: true,
@@ -77,23 +77,23 @@ export function curves(run: Run): HTMLElement {
     checkpoints(records, run),
   ];
   const smoothed = smoothing
-    ? ` Of each target ${percent(smoothing, 0)} is spread over the whole vocabulary, and the best checkpoint is chosen by that ` +
-      "loss: the loss of the plain targets may rise while translations become better."
+    ? ` Label smoothing spreads ${percent(smoothing, 0)} of each target over the whole vocabulary. This loss chooses the best ` +
+      "checkpoint. The loss with plain targets may rise while translations improve."
     : "";
   const spread =
-    members > 1
-      ? ` Lines are the median of ${count(members, "member")}, bands reach from the least to the greatest.`
-      : "";
-  const floor = run.floor ? ` ${run.floor.why} Training rows are other rows, so their line may lie below it.` : "";
+    members > 1 ? ` Lines show the median of ${count(members, "member")}, bands the range from lowest to highest.` : "";
+  const floor = run.floor
+    ? ` ${run.floor.why} The training loss may lie below the dashed line, since it is measured on other rows.`
+    : "";
   return section(
     "curves",
     title,
-    `How the model was trained.${floor}${smoothed}${spread}`,
+    `What was measured during training.${floor}${smoothed}${spread}`,
     h("div", { class: "charts" }, ...charts.filter((chart): chart is HTMLElement => chart !== null)),
   );
 }
 
-/** The records that have a validation: those of the checkpoints. */
+/** A table of the records with a validation loss, which are those of the checkpoints. */
 function checkpoints(records: Record<string, any>[], run: Run): HTMLElement | null {
   const saved = records.filter((record) => numbers(record.validation_loss).length).slice(-8);
   if (!saved.length) return null;
@@ -110,10 +110,10 @@ function checkpoints(records: Record<string, any>[], run: Run): HTMLElement | nu
 
 type Measured = number | null | (number | null)[];
 
-/** What was measured of all members; null is the loss of one that has failed. */
+/** The values of all members; null for a member that has failed. */
 const numbers = (value: Measured): number[] => [value].flat().filter((number) => number != null);
 
-/** One number, or the median of all members between their least and greatest. */
+/** A number, or the median of all members, with the lowest and the highest. */
 function point(step: number, value: Measured) {
   const values = numbers(value).sort((a, b) => a - b);
   const middle = values.length / 2;

@@ -1,9 +1,9 @@
-// How the next token is chosen: the likeliest, drawn from what temperature, top-k and top-p leave, or by beam search.
+// How the next token is chosen: greedily, by sampling with temperature, top-k and top-p, or by beam search.
 import type { Search } from "../beam";
 import type { Choice } from "../generate";
 import { choice, h, slider } from "../html";
 
-/** The choice, and the sliders of what is chosen; `changed` is told when something else is. search: where there is one. */
+/** The buttons and the sliders; `changed` is called after each change. search: if there is a beam search. */
 export function decoding(
   how: Choice,
   vocabulary: number,

@@ -1,4 +1,4 @@
-// Shares by first term and difference; a cell that is chosen shows rows of it, and what the model says to them.
+// Shares by first term and difference. A click on a cell shows progressions from it, and how the model continues them.
 import { count, figure, h, unseen } from "../html";
 import type { DifferencesBlock } from "../run";
 import type { State } from "../state";
@@ -12,8 +12,8 @@ export function differences(block: DifferencesBlock, state: State | null): HTMLE
       "p",
       { class: "note" },
       state
-        ? "Choose a cell to see progressions of it, and what the model in this page says to them."
-        : "Without the model, cells have no examples.",
+        ? "Choose a cell to see random progressions from it, and how the model continues them."
+        : "This page does not contain the model, so cells show no examples.",
     ),
   );
   const filled = (_: unknown, k: number) => block.cells.some((row) => row[k].count);
@@ -70,7 +70,7 @@ export function differences(block: DifferencesBlock, state: State | null): HTMLE
     h(
       "p",
       { class: "note" },
-      "Rows and columns without a term are left out. Differences under 10 have too few lines to hold any out.",
+      "Rows and columns without held-out terms are left out. Progressions with a difference below 10 are never held out.",
     ),
     shown,
   );

@@ -1,11 +1,11 @@
-// Embeddings in the plane in which they vary most, and positions against each other.
+// Embeddings in the plane of their first two principal components, and the similarity of positions.
 import { architecture } from "../architecture";
 import { figure, h, percent } from "../html";
 import { squares, thumbnail } from "../heat";
 import { layerOf, leaf } from "../linear";
 import { FEW, scatter } from "../scatter";
 import { sinusoidal, slope, turning } from "../position";
-import { sourceWords, tokenName, type Params, type Run } from "../run";
+import { sourceWords, type Params, type Run } from "../run";
 import { shown } from "../tokenizer";
 import { missing, section } from "./section";
 
@@ -16,7 +16,7 @@ export function embedding(run: Run, params: Params | null): HTMLElement {
   return section(
     "embedding",
     "Embeddings and positions",
-    `What a ${tokenName(run)} is to the model before anything is read, and how it tells places apart.`,
+    "The vectors by which the model represents tokens, and how it encodes positions.",
     h("div", { class: many ? "rows" : "columns" }, plane(run), positions(run, params)),
   );
 }
@@ -26,14 +26,14 @@ function plane(run: Run): HTMLElement {
     return missing(
       architecture(run)
         ? "The vocabulary is too large to be drawn."
-        : `This page does not know the embeddings of the architecture ${run.architecture}.`,
+        : `This page cannot show the embeddings of the architecture ${run.architecture}.`,
     );
   const { points, shares } = run.embedding;
   const { digits } = run.task;
-  const words = digits ? " The line joins 0 to 9." : "";
+  const words = digits ? " The line joins the digits in order." : "";
   return figure(
     "Embeddings",
-    `the two directions of most variance: ${percent(shares[0], 0)} and ${percent(shares[1], 0)} of it`,
+    `the first two principal components: ${percent(shares[0], 0)} and ${percent(shares[1], 0)} of the variance`,
     null,
     scatter(
       `Embeddings of ${points.length} tokens in two dimensions`,
@@ -41,7 +41,7 @@ function plane(run: Run): HTMLElement {
       sourceWords(run).vocabulary.map(shown),
       digits,
     ),
-    h("p", { class: "note" }, `Near each other is alike to the model.${words}`),
+    h("p", { class: "note" }, `Tokens that are close together have similar embeddings.${words}`),
   );
 }
 
@@ -49,10 +49,11 @@ function positions(run: Run, params: Params | null): HTMLElement {
   const cfg = run.model;
   const twin = architecture(run);
   if (twin && !twin.attends)
-    return missing("A recurrent network has no positions: it reads one character after the other.");
-  if (cfg.position === undefined) return missing(`This page does not know the positions of ${run.architecture}.`);
+    return missing("A recurrent network needs no position encoding, since it reads one token after another.");
+  if (cfg.position === undefined)
+    return missing(`This page cannot show the positions of the architecture ${run.architecture}.`);
   if (cfg.position === "none")
-    return missing("This model has no positions: it tells places apart by the causal mask alone.");
+    return missing("This model has no position encoding: it knows the order of tokens only from the causal mask.");
   if (cfg.position === "sinusoidal")
     return alike(
       "Sinusoidal positions",
@@ -63,7 +64,7 @@ function positions(run: Run, params: Params | null): HTMLElement {
       "Rotary positions",
       Array.from({ length: PLACES }, (_, p) => sinusoidal(p, turning(cfg.d_model / cfg.n_heads))),
     );
-  if (!params) return missing("The page came without the model, so it cannot draw its positions.");
+  if (!params) return missing("This page does not contain the model, so it cannot show its positions.");
   if (cfg.position === "learned") {
     const learned = (name: string, title: string) => {
       const table_PD = leaf(params, name)!;
@@ -79,24 +80,24 @@ function positions(run: Run, params: Params | null): HTMLElement {
   }
   if (cfg.position === "alibi")
     return biases(
-      `ALiBi: what a score loses by distance`,
+      `ALiBi: bias of a score by distance`,
       Array.from({ length: cfg.n_heads }, (_, k) => Array.from({ length: 16 }, (_, o) => -slope(k, cfg.n_heads) * o)),
       cfg.n_heads,
       offsets(16),
     );
-  if (cfg.position !== "relative") return missing(`This page has no picture of ${cfg.position} positions.`);
+  if (cfg.position !== "relative") return missing(`This page cannot show ${cfg.position} positions.`);
   const name = "blocks.attention.relative.table";
   const width = params[name].shape[2];
   const rows = Array.from({ length: cfg.n_layers }, (_, l) => {
     const table_HO = layerOf(params, name, l)!;
     return Array.from({ length: cfg.n_heads }, (_, k) => table_HO.subarray(k * width, k * width + Math.min(width, 24)));
   }).flat();
-  return biases("Relative positions: what a score gains by offset", rows, cfg.n_heads, offsets(rows[0].length));
+  return biases("Relative positions: bias of a score by distance", rows, cfg.n_heads, offsets(rows[0].length));
 }
 
 const offsets = (count: number) => Array.from({ length: count }, (_, o) => String(o));
 
-/** How alike positions are: the cosine of their vectors. */
+/** The similarity of positions: the cosine of their vectors. */
 function alike(title: string, vectors: ArrayLike<number>[]): HTMLElement {
   const dot = (a: ArrayLike<number>, b: ArrayLike<number>) => Array.from(a).reduce((sum, x, i) => sum + x * b[i], 0);
   const lengths = vectors.map((v) => Math.sqrt(dot(v, v)) || 1);
@@ -104,8 +105,8 @@ function alike(title: string, vectors: ArrayLike<number>[]): HTMLElement {
   const picture = thumbnail(rows, vectors.length);
   picture.classList.add("large");
   picture.setAttribute("role", "img");
-  picture.setAttribute("aria-label", `${title}: how alike positions 1 to ${vectors.length} are`);
-  return figure(title, `cosine between positions 1 to ${vectors.length}`, null, picture);
+  picture.setAttribute("aria-label", `${title}: similarity of positions 1 to ${vectors.length}`);
+  return figure(title, `cosine similarity of positions 1 to ${vectors.length}`, null, picture);
 }
 
 /** A bias for each head and offset. */
@@ -120,8 +121,8 @@ function biases(title: string, rows: ArrayLike<number>[], heads: number, columns
     names,
     columns,
     (x) => Math.max(-1, x / largest),
-    (r, c) => `head ${names[r]}, offset ${columns[c]}: ${rows[r][c].toFixed(2)}`,
+    (r, c) => `head ${names[r]}, ${columns[c]} back: ${rows[r][c].toFixed(2)}`,
   );
-  const unit = `${rows.length > heads ? "rows: layer.head" : "rows: heads"}; strongest ${largest.toFixed(1)}`;
+  const unit = `${rows.length > heads ? "rows: layer.head" : "rows: heads"}; columns: tokens back; full colour: ±${largest.toFixed(1)}`;
   return figure(title, unit, null, h("div", { class: "matrix-frame" }, picture));
 }

@@ -1,4 +1,4 @@
-// A field to type into, with what is wrong with it beside it; nothing breaks, and what was there stays.
+// A field to type into, with a message if the input is invalid; the rest of the page then stays as it was.
 import { h } from "../html";
 import type { Reading } from "../tokenizer";
 
@@ -6,11 +6,14 @@ export interface Entry {
   field: HTMLInputElement | HTMLTextAreaElement;
   fault: HTMLElement;
   note: HTMLElement;
-  /** The tokens of what is typed, or null after its fault has been said. */
+  /** The tokens of what is typed; null, with a message, if it is invalid. */
   tokens(): number[] | null;
 }
 
-/** id: of the field, with which those of its fault and its note begin. lines: of the field, 0 for one of digits. */
+/**
+ * id: of the field; the ids of its fault and note begin with it. lines: height of a text area, or 0 for a field of
+ * digits.
+ */
 export function entry(
   id: string,
   lines: number,
@@ -41,7 +44,7 @@ export function entry(
   return { field, fault, note, tokens };
 }
 
-/** Texts to click. */
+/** Examples to click. */
 export function chips(title: string, texts: string[], shown: (text: string) => string, choose: (text: string) => void) {
   if (!texts.length) return null;
   const buttons = texts.map((text) =>

@@ -1,15 +1,16 @@
-// The probabilities of the character after the one that is looked at, as bars.
+// The probabilities of the token after the selected one, as bars.
 import { cost } from "../ablate";
 import { distribution, type Choice } from "../generate";
 import { bar, chance, h } from "../html";
 import { argmax, softmax } from "../linear";
+import { tokenName } from "../run";
 import type { State } from "../state";
 import { shown } from "../tokenizer";
 
-const MOST = 12; // tokens of a large vocabulary that are listed
-const BEFORE = 15; // characters shown of what the model has read
+const MOST = 12; // most tokens of a large vocabulary that are listed
+const BEFORE = 15; // most tokens shown of the text that the model has read
 
-/** Draws them into an element; sampled, as temperature, top-k and top-p leave them. */
+/** Draws them into an element; for sampling, with temperature, top-k and top-p applied. */
 export function drawExpected(frame: HTMLElement, state: State, how: Choice) {
   const { run, at, tokens } = state;
   const z_V = state.output.logits_TV[at];
@@ -26,7 +27,8 @@ export function drawExpected(frame: HTMLElement, state: State, how: Choice) {
       h("span", { class: "number" }, chance(drawn_V[v])),
     ),
   );
-  const goesOn = actual === undefined ? "" : ` The text goes on with “${shown(run.vocabulary[actual])}”, `;
+  const goesOn =
+    actual === undefined ? "" : ` The next ${tokenName(run)} of the text, “${shown(run.vocabulary[actual])}”, `;
   frame.replaceChildren(
     h("h3", {}, "What the model expects next"),
     h("p", { class: "note" }, "after ", h("code", {}, before(state)), ".", goesOn, goesOn && said(cost(z_V, actual))),
@@ -34,7 +36,7 @@ export function drawExpected(frame: HTMLElement, state: State, how: Choice) {
   );
 }
 
-const said = (nats: number) => `at a cost of ${nats.toFixed(3)} nats.`;
+const said = (nats: number) => `costs ${nats.toFixed(3)} nats.`;
 
 /** The end of what the model has read. */
 export function before(state: State): string {
@@ -42,7 +44,7 @@ export function before(state: State): string {
   return (start ? "…" : "") + (state.text(state.tokens.slice(start, state.at + 1)) || state.name(state.at));
 }
 
-/** The tokens worth listing: all of a small vocabulary, of a large one those that some of the rows hold likely. */
+/** The tokens to list: all of a small vocabulary; of a large one, those that are likely in any of the rows. */
 export function listed(rows: ArrayLike<number>[]): number[] {
   const order = Array.from(rows[0], (_, v) => v);
   if (order.length <= 16) return order;

@@ -1,9 +1,9 @@
-// A list in groups that the reader chooses: the largest group open, the first few of each shown.
+// A list in groups that the user chooses: the largest group open, the first few of each shown.
 import { choice, h } from "../html";
 
 const SHOWN = 12;
 
-/** names: the ways to group. groupOf: the group of one in such a way. draw: a table of those that are shown. */
+/** names: the ways to group. groupOf: the group of an item. draw: makes a table of the items that are shown. */
 export function grouped<T>(
   list: T[],
   names: string[],

@@ -1,4 +1,4 @@
-// One head, large: what the token that is looked at reads, in arcs and in words, and all weights or scores as squares.
+// One head, large: what the selected token attends to, as arcs and in words, and all weights or scores as squares.
 import { h, percent } from "../html";
 import { squares } from "../heat";
 import { arcs } from "./arcs";
@@ -14,12 +14,12 @@ export function headCard(
   const title = headName(sight, layer, head);
   const [rows, columns, at] = [sight.rows(), sight.columns(), sight.at()];
   const weights = sight.weights(layer, head);
-  const label = (r: number, c: number, verb: string) =>
-    `${rows[r]} ${verb} ${columns[c]}${sight.across ? "" : `, ${away(r - c)}`}: `;
+  const label = (r: number, c: number) =>
+    `query ${rows[r]}, key ${columns[c]}${sight.across ? "" : `, ${away(r - c)}`}: `;
   const raw = sight.scores(layer, head);
   const seen = (x: number) => x > -1e8;
   const largest = Math.max(1e-9, ...raw.flatMap((row) => [...row].filter(seen).map(Math.abs)));
-  const scale = `A full square is ${showScores ? `a score of ±${largest.toFixed(1)}` : "a weight of 100 %"}.`;
+  const scale = `Full colour is ${showScores ? `a score of ±${largest.toFixed(1)}` : "a weight of 100 %"}.`;
   const picture = showScores
     ? squares(
         `Scores of ${title}`,
@@ -27,7 +27,7 @@ export function headCard(
         rows,
         columns,
         (x) => (seen(x) ? x / largest : 0),
-        (r, c) => `${label(r, c, "asks")}score ${seen(raw[r][c]) ? raw[r][c].toFixed(3) : "none"}`,
+        (r, c) => `${label(r, c)}score ${seen(raw[r][c]) ? raw[r][c].toFixed(3) : "none"}`,
         (r) => sight.look(r),
         at,
       )
@@ -37,7 +37,7 @@ export function headCard(
         rows,
         columns,
         (x) => x,
-        (r, c) => label(r, c, "reads") + percent(weights[r][c], 1),
+        (r, c) => `${label(r, c)}weight ${percent(weights[r][c], 1)}`,
         (r) => sight.look(r),
         at,
       );
@@ -60,13 +60,13 @@ export function headCard(
         "div",
         {},
         h("div", { class: "matrix-frame" }, picture),
-        h("p", { class: "readout" }, `Each row is a token that reads, each column a token that is read. ${scale}`),
+        h("p", { class: "readout" }, `Each row is a query, each column a key. ${scale}`),
       ),
     ),
   );
 }
 
-/** In words, what a token reads. */
+/** A sentence on what a token attends to. */
 function sentence(sight: Sight, weights_S: Float64Array, at: number): string {
   const [rows, columns] = [sight.rows(), sight.columns()];
   const order = [...weights_S.keys()]
@@ -77,5 +77,5 @@ function sentence(sight: Sight, weights_S: Float64Array, at: number): string {
   const where = (s: number) => (sight.across ? "" : ` (${away(at - s)})`);
   const parts = order.map((s) => `${columns[s]}${where(s)} ${percent(weights_S[s], 0)}`);
   if (rest > 0.02) parts.push(`${sight.rest} ${percent(rest, 0)}`);
-  return `${sight.across ? `For ${rows[at]} it` : rows[at]} reads ${parts.join(", ")}.`;
+  return `${sight.across ? `To predict ${rows[at]}, the head` : rows[at]} attends to ${parts.join(", ")}.`;
 }

@@ -1,17 +1,17 @@
-// What run this is: its certificate or the plain word that it has none, its numbers, and in full its settings and hashes.
+// The head of the page: the run in a sentence, its certificate or why it has none, its figures, settings and hashes.
 import { about } from "../architecture";
 import { capital, count, h, prose, table } from "../html";
 import type { Run } from "../run";
 
 const NATS =
-  "Losses and costs are in nats: a token to which the model gave the probability p costs −ln p. A cost of 0 is " +
-  "certainty, and 0.69 is one chance in two.";
+  "Losses and costs are in nats. If the model gave a token the probability p, the token costs −ln p: 0 if the model " +
+  "was certain of it, and 0.69 if p was 50 %.";
 
 export function header(run: Run): HTMLElement {
   return h(
     "header",
     {},
-    h("p", { class: "kicker" }, "apformer · a run, and its model at work"),
+    h("p", { class: "kicker" }, "apformer · a training run and its model"),
     h("h1", {}, run.name),
     h("p", { class: "about" }, sentence(run)),
     certificate(run),
@@ -24,9 +24,9 @@ export function header(run: Run): HTMLElement {
 /** The run in one sentence. */
 function sentence(run: Run): string {
   const { members, seed } = run.settings.training;
-  const member = members > 1 ? ` Shown is member ${run.member} of ${members}, seed ${seed + run.member}.` : "";
+  const member = members > 1 ? ` This page shows member ${run.member} of ${members}, seed ${seed + run.member}.` : "";
   const lost = run.diverged.map((one) => `${one.member} at step ${one.step.toLocaleString("en")}`).join(", ");
-  const diverged = lost && ` Diverged, and left out: member ${lost}.`;
+  const diverged = lost && ` Diverged and left out: member ${lost}.`;
   return `${about(run)} that ${run.task.does}.${member}${diverged}`;
 }
 
@@ -36,8 +36,8 @@ function certificate(run: Run): HTMLElement {
     const why =
       run.missing.certificate ??
       (run.task.certifies
-        ? "Nobody has asked this model every context there is: `apformer certify` does that."
-        : "This task has no certificate.");
+        ? "Run `apformer certify` to check the model on every context, that is, on every input that a term can depend on."
+        : "No proof exists for this task.");
     return h(
       "div",
       { class: "certificate none", role: "note" },
@@ -46,12 +46,12 @@ function certificate(run: Run): HTMLElement {
     );
   }
   const claim = `${capital(found.claim)}.`;
-  const margin = `smallest margin ${found.smallest_margin?.toPrecision(3) ?? "-"} in logits`;
+  const margin = `smallest margin ${found.smallest_margin?.toPrecision(3) ?? "-"} (right logit minus the largest other)`;
   const rounding =
     found.certified && found.least_ratio
-      ? `, at least ${found.least_ratio.toPrecision(3)} times what rounding can change at most`
+      ? `, every margin at least ${found.least_ratio.toPrecision(3)} times the bound on its rounding error`
       : "";
-  const asked = `${count(found.contexts, "context")} enumerated, ${count(found.errors, "error")}, ${margin}${rounding}`;
+  const asked = `${count(found.contexts, "context")} checked, ${count(found.errors, "error")}, ${margin}${rounding}`;
   const words = found.certified ? "Proven" : found.screened ? "Screened" : "Not proven";
   return h(
     "div",
@@ -62,19 +62,19 @@ function certificate(run: Run): HTMLElement {
   );
 }
 
-/** Who computed the logits: nothing of a certificate that does not say it. */
+/** What computed the logits; empty if the certificate does not say. */
 function by(witnesses: { witness: string }[]): string {
   const names = witnesses.map((one) => one.witness);
   if (!names.length) return "";
-  return `; computed by ${names.length > 1 ? names.join("; ") : `${names[0]} alone`}`;
+  return `; computed by ${names.join(" and by ")}`;
 }
 
 function facts(run: Run): HTMLElement {
   const list: [string, string, string][] = [["parameters", run.parameters.toLocaleString("en"), ""], ...run.facts];
   const { steps, seed, members } = run.settings.training;
   list.push([
-    "trained",
-    count(run.step, "step"),
+    "best checkpoint",
+    `step ${run.step.toLocaleString("en")}`,
     `of ${steps.toLocaleString("en")}, seed ${seed}${members > 1 ? ` to ${seed + members - 1}` : ""}`,
   ]);
   return h(
@@ -117,14 +117,14 @@ function details(run: Run): HTMLElement {
         "div",
         {},
         h("h3", {}, "Hashes and versions"),
-        table(["what", "value"], [...hashes, ...environment, ...versions], [], "Hashes and versions"),
+        table(["name", "value"], [...hashes, ...environment, ...versions], [], "Hashes and versions"),
       ),
-      h("div", {}, h("h3", {}, "Settings"), table(["flag", "of", "value"], rows, [], "Settings")),
+      h("div", {}, h("h3", {}, "Settings"), table(["flag", "group", "value"], rows, [], "Settings")),
     ),
   );
 }
 
-/** The fields of settings; those of a field that has its own bear both names, joined by a dot. */
+/** The fields of settings. A nested field has both names, joined by a dot. */
 function fields(flags: object): [string, unknown][] {
   return Object.entries(flags).flatMap(([name, value]): [string, unknown][] =>
     value && typeof value === "object" && !Array.isArray(value)

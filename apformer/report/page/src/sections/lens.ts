@@ -1,4 +1,4 @@
-// The logit lens (nostalgebraist 2020): what the model would say if it stopped after each layer.
+// The logit lens (nostalgebraist 2020): what the model would predict if it stopped after each layer.
 import { architecture } from "../architecture";
 import { h, percent } from "../html";
 import { argmax, softmax } from "../linear";
@@ -7,7 +7,7 @@ import type { State } from "../state";
 import { shown } from "../tokenizer";
 import { section } from "./section";
 
-const MOST = 64; // characters that are shown
+const MOST = 64; // most tokens that are shown
 
 export function lens(state: State): HTMLElement {
   const { run, cfg } = state;
@@ -15,10 +15,10 @@ export function lens(state: State): HTMLElement {
     class: "scroll",
     tabindex: 0,
     role: "region",
-    "aria-label": "What the model would say after each layer",
+    "aria-label": "What the model would predict after each layer",
   });
 
-  let of: unknown = null; // the output that the table is of, which is much to compute
+  let of: unknown = null; // the output that the table shows; computing the table is slow
   let columns: Element[][] = [];
 
   function draw() {
@@ -38,11 +38,11 @@ export function lens(state: State): HTMLElement {
     const row = (name: string, i: number, scope: string) =>
       h("tr", {}, h("th", { scope }, name), ...columns.map((c) => c[i]));
     const body = names.map((name, l) => row(name, l + 1, "row"));
-    const top = h("thead", {}, row("after reading", 0, "col"));
+    const top = h("thead", {}, row("last token read", 0, "col"));
     frame.replaceChildren(h("table", { class: "lens-table" }, top, h("tbody", {}, ...body)));
   }
 
-  /** What would be said next after a layer. */
+  /** The prediction after a layer. */
   function said(name: string, p_V: ArrayLike<number>, t: number): HTMLElement {
     const best = argmax(p_V);
     const word = shown(run.vocabulary[best]);
@@ -60,12 +60,13 @@ export function lens(state: State): HTMLElement {
 
   state.drawn(draw);
   draw();
-  const norm = cfg.final_norm ? "its final norm and " : "";
+  const norm = cfg.final_norm ? "final norm and " : "";
   return section(
     "lens",
     "Layer by layer",
-    `What the ${state.source ? "decoder" : "model"} would say next if it stopped after each layer: ${norm}its read-out, applied to the stream as it ` +
-      `stands there. Stronger is surer; a line under it marks the ${tokenName(run)} that the text goes on with.`,
+    `What the ${state.source ? "decoder" : "model"} would predict next if it stopped after each layer: its ${norm}output head, applied to the ` +
+      "residual stream there (the logit lens). The darker a cell, the more probable its prediction. A prediction is " +
+      `underlined if it is the next ${tokenName(run)} of the text.`,
     frame,
   );
 }

@@ -1,4 +1,4 @@
-// Single outputs of the evaluation, such as wrong terms or translations, in groups that the reader chooses.
+// Single outputs of the evaluation, such as wrong terms or translations, in groups that the user chooses.
 import { h } from "../html";
 import { unevaluated, type Run } from "../run";
 import type { State } from "../state";

@@ -1,4 +1,4 @@
-// How good the model is on the rows of the evaluation: the charts that its task tells of.
+// The results of the evaluation, in the charts that the task describes.
 import { h } from "../html";
 import { unevaluated, type Run } from "../run";
 import type { State } from "../state";

@@ -1,4 +1,4 @@
-// What a recurrent network has instead of attention: a state of D numbers, changed by every character.
+// What a recurrent network has instead of attention: a state of D numbers, which every token changes.
 import { count, figure, h } from "../html";
 import { thumbnail } from "../heat";
 import type { State } from "../state";
@@ -6,7 +6,7 @@ import { shown } from "../tokenizer";
 import { offNotice } from "./notice";
 import { section } from "./section";
 
-const MOST = 64; // characters that are drawn
+const MOST = 64; // most tokens that are drawn
 
 export function memory(state: State): HTMLElement {
   const { n_layers: L, d_model: D } = state.cfg;
@@ -29,7 +29,7 @@ export function memory(state: State): HTMLElement {
         "aria-label",
         `The state of layer ${l + 1} after each of ${count(tokens.length, "character")}`,
       );
-      const unit = `${count(D, "number")}, one below the other; blue above 0, orange below`;
+      const unit = `${count(D, "number")}, one in each row; blue is positive, orange is negative`;
       return figure(`Layer ${l + 1}`, unit, null, labels.cloneNode(true), picture);
     });
     frame.replaceChildren(...layers);
@@ -39,9 +39,9 @@ export function memory(state: State): HTMLElement {
   draw();
   return section(
     "memory",
-    "What it remembers",
-    "A recurrent network has no attention: all that it knows of its text is in a state, which every character " +
-      "changes. A column is the state after that character.",
+    "Hidden state",
+    "A recurrent network has no attention. All that it knows about the text is in its hidden state, which every token " +
+      "changes. Each column is the state after that token.",
     offNotice(state),
     frame,
   );

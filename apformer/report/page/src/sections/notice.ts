@@ -1,4 +1,4 @@
-// A word wherever the model speaks while a part of it is switched off.
+// A notice in each section that runs the model while parts of it are switched off.
 import { count, h } from "../html";
 import { tokenName } from "../run";
 import type { State } from "../state";

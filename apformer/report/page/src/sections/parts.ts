@@ -1,4 +1,4 @@
-// What the parts of a model are called that can be switched off, and in which rows their buttons stand.
+// The names of the parts of a model that can be switched off, and the rows in which their buttons stand.
 import { sided } from "../ablate";
 import { capital, h } from "../html";
 import type { Part, Run } from "../run";
@@ -9,24 +9,24 @@ const IN_LAYERS = new Set(["head", "cross_head", "feedforward"]);
 export function partName(part: Part): string {
   const [named = "", a = 0] = part;
   const [side, kind] = sided(named);
-  if (kind === "offset") return `reading ${shortName(part)}${a ? " back" : ""}`;
+  if (kind === "offset") return `attention to ${a ? `tokens ${a} back` : "itself"}`;
   return within(side) + (IN_LAYERS.has(kind) ? `layer ${a + 1}, ` : "position ") + shortName(part);
 }
 
-/** Of "encoder." the words "encoder, ". */
+/** Turns "encoder." into "encoder, ". */
 const within = (side: string) => side.replace(".", ", ");
 
-/** The same, where the row says the rest. */
+/** A shorter name, for a row with a label. */
 export function shortName([named = "", a = 0, b = 0]: Part): string {
   const [, kind] = sided(named);
   if (kind === "head") return `head ${b + 1}`;
-  if (kind === "cross_head") return `across ${b + 1}`;
+  if (kind === "cross_head") return `cross-head ${b + 1}`;
   if (kind === "feedforward") return "feed-forward";
   if (kind === "offset") return a ? `${a}` : "itself";
   return `${a + 1}`;
 }
 
-/** Buttons in rows: one for each layer of a side, and one for its places. */
+/** The buttons in rows: one row for each layer of a side, and one for its positions. */
 export function partRows(run: Run, parts: Part[], buttons: HTMLElement[]): HTMLElement[] {
   const { model } = run;
   const layers = { "": model.n_layers, "encoder.": model.n_encoder_layers, "decoder.": model.n_decoder_layers };

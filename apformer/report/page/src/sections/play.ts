@@ -1,11 +1,11 @@
-// How the player plays: what its controls are set to, and how other sections hand it a text.
+// The settings of the player, and the function by which other sections give it a text.
 import { GREEDY, type Choice } from "../generate";
 
 export interface Play {
   how: Choice;
-  /** Whether the text is judged as it stands, instead of gone on with. */
+  /** Whether the model scores the text as it stands (teacher-forced), instead of continuing it. */
   forced: boolean;
-  /** Whether it is just being written. */
+  /** Whether the text has just been written, so that it appears token by token. */
   fresh: boolean;
   /** Terms or tokens to add. */
   more: number;
@@ -18,7 +18,7 @@ export const start = (more: number): Play => ({
   more,
 });
 
-/** A text, into the player. */
+/** Puts a text into the player and runs the model. */
 export function playText(text: string) {
   const field = document.querySelector<HTMLInputElement>("#prompt")!;
   field.value = text;

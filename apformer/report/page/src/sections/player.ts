@@ -1,4 +1,4 @@
-// The player: type a progression or a text, and the model in this page goes on from it, digit by digit.
+// The player: type a progression or a text, and the model in this page continues it, token by token.
 import { generate } from "../generate";
 import { choice, count, h, slider } from "../html";
 import type { State } from "../state";
@@ -15,11 +15,11 @@ import { drawStrip } from "./strip";
 import { verdict } from "./verdict";
 
 const LEAD =
-  "The model runs in this page. Type some terms, or click some. The model reads all of them before it writes each new " +
-  "digit. Click a digit to see what the model expected there.";
+  "The model runs in this page. Type some terms, or click an example. Free-running, the model continues them digit by " +
+  "digit; teacher-forced, it only predicts each digit that you typed. Click a digit to see what the model expected there.";
 const LEAD_OF_TEXT =
-  "The model runs in this page. Type a beginning and let the model write. Click a character to see what the model " +
-  "expected there.";
+  "The model runs in this page. Type the beginning of a text. Free-running, the model continues it; teacher-forced, it " +
+  "only predicts each token that you typed. Click a token to see what the model expected there.";
 
 export function player(state: State): HTMLElement {
   const { run } = state;
@@ -33,7 +33,7 @@ export function player(state: State): HTMLElement {
     tokens: cut,
   } = entry("prompt", isText ? 2 : 0, first, (text) => encode(text, run), read, go);
   const button = h("button", { type: "button", class: "primary", onclick: () => go() }, "Continue");
-  const tokens = h("div", { class: "tokens", role: "group", "aria-label": "The text, character by character" });
+  const tokens = h("div", { class: "tokens", role: "group", "aria-label": "The text, token by token" });
   const judged = h("p", { class: "verdict", role: "status" });
   const expected = h("div", { class: "expected" });
 
@@ -43,13 +43,13 @@ export function player(state: State): HTMLElement {
     return given;
   }
 
-  /** Take what is typed as the given text. */
+  /** Takes what is typed as the given text. */
   function read() {
     const given = typed();
     if (given) state.update({ tokens: given, given: given.length, at: given.length - 1 });
   }
 
-  /** Go on from what is typed, as far as there are digits and positions for it, up to a text's end. */
+  /** Continues what is typed, as far as the digits, the positions and the longest text allow. */
   function go() {
     const given = typed();
     if (!given || play.forced) return read();
@@ -59,9 +59,9 @@ export function player(state: State): HTMLElement {
     const ends = Math.max(0, (run.task.prompt.longest ?? Infinity) - given.length);
     const added = generate(state.current, given, Math.min(wanted, left, ends), run, play.how, state.hidden);
     if (fitting < play.more && state.text(added).split(" ").length <= play.more)
-      note.textContent = `${fitting ? "It stops early" : "It does not go on"}: the next term no longer fits the digits.`;
-    if (wanted > left) note.textContent = `This model has ${count(state.cfg.max_len, "position")}: it stops there.`;
-    const at = given.length - (isText || !added.length ? 1 : 0); // of a progression, before its first new digit
+      note.textContent = `${fitting ? "The model stops early" : "The model writes nothing"}: the next term no longer fits the digits.`;
+    if (wanted > left) note.textContent = `The model stops early: it has only ${count(state.cfg.max_len, "position")}.`;
+    const at = given.length - (isText || !added.length ? 1 : 0); // for a progression, just before its first new digit
     play.fresh = true;
     state.update({ tokens: [...given, ...added], given: given.length, at });
     play.fresh = false;
@@ -75,7 +75,7 @@ export function player(state: State): HTMLElement {
 
   function controls(): HTMLElement {
     const [kinds, sliders] = decoding(play.how, run.vocabulary.length, () => drawExpected(expected, state, play.how));
-    const amount = slider(isText ? "tokens" : "terms", [1, isText ? 200 : 12, 1], play.more, String, (v) => {
+    const amount = slider(isText ? "new tokens" : "new terms", [1, isText ? 200 : 12, 1], play.more, String, (v) => {
       play.more = v;
     });
     const mode = choice("Mode", ["free-running", "teacher-forced"], (i) => {
@@ -100,7 +100,7 @@ export function player(state: State): HTMLElement {
     h("div", { class: "entry" }, h("label", { for: "prompt" }, isText ? "Text" : "Terms"), field, button),
     fault,
     note,
-    chips("Beginnings to try:", run.examples ?? [], shownText, choose),
+    chips("Examples:", run.examples ?? [], shownText, choose),
     controls(),
     h("div", { class: "stage" }, h("div", {}, tokens, judged), expected),
   );

@@ -1,4 +1,4 @@
-// What all sections have in common: a heading, a sentence that says what is to be seen, and a word for what is missing.
+// The frame of every section: a heading, a sentence on what it shows, and a message if something is missing.
 import { h, prose } from "../html";
 
 export function section(id: string, title: string, lead: string, ...children: (Node | string | null)[]): HTMLElement {

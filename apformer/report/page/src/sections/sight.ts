@@ -1,22 +1,23 @@
-// What there is to see of attention: the heads of a decoder; or those of an encoder, of its decoder, and across.
+// The heads that can be shown: those of a decoder-only model, or the cross-attention, encoder and decoder of a
+// translator.
 import { capital } from "../html";
 import type { Vector } from "../linear";
 import { sourceWords } from "../run";
 import type { State } from "../state";
 import { shown } from "../tokenizer";
 
-const MOST = 48; // tokens that are drawn
+const MOST = 48; // most tokens that are drawn
 
-/** Heads of one kind: rows ask, columns are read. */
+/** Heads of one kind. Rows are queries, columns are keys. */
 export interface Sight {
   title: string;
   lead: string;
-  /** Parts of this kind are what switches its heads off. */
+  /** The kind of part that switches these heads off. */
   part: string;
   layers: number;
-  /** Whether what is read is another text than that which asks. */
+  /** Whether the keys are tokens of another text than the queries (cross-attention). */
   across: boolean;
-  /** What has the weight that no token has. */
+  /** The name of what gets the weight that goes to no token. */
   rest: string;
   rows(): string[];
   columns(): string[];
@@ -41,7 +42,7 @@ export function sights(state: State): Sight[] {
     part: "head",
     layers: cfg.n_layers,
     across: false,
-    rest: cfg.attention_sink ? "the sink" : "nothing",
+    rest: cfg.attention_sink ? "the sink" : "no token",
     rows: text,
     columns: text,
     at: () => Math.min(state.at, text().length - 1),
@@ -53,7 +54,7 @@ export function sights(state: State): Sight[] {
   const encoder: Sight = {
     ...decoder,
     title: "Encoder",
-    lead: "the source reads itself, in both directions",
+    lead: "each source token attends to all source tokens",
     part: "encoder.head",
     layers: cfg.n_encoder_layers,
     rows: source,
@@ -65,8 +66,8 @@ export function sights(state: State): Sight[] {
   };
   const across: Sight = {
     ...decoder,
-    title: "Across",
-    lead: "what is read of the source for each token of the translation, before it is written",
+    title: "Cross-attention",
+    lead: "to predict each token of the translation, the decoder attends to the source",
     part: "decoder.cross_head",
     layers: cfg.n_decoder_layers,
     across: true,
@@ -75,18 +76,18 @@ export function sights(state: State): Sight[] {
     weights: (layer, head) => few(state.output.cross_TLHS!, layer, head, text().length, places()),
     scores: (layer, head) => few(state.output.crossScores_TLHS!, layer, head, text().length, places()),
   };
-  const itself = "the translation reads itself, each token those before it";
+  const itself = "each token of the translation attends to itself and to those before it";
   const own = { ...decoder, title: "Decoder", lead: itself, part: "decoder.head", layers: cfg.n_decoder_layers };
   return [across, encoder, own];
 }
 
-/** What a head is called. */
+/** The name of a head. */
 export function headName(sight: Sight, layer: number, head: number): string {
   const name = `layer ${layer + 1}, head ${head + 1}`;
   return sight.title ? `${sight.title}, ${name}` : capital(name);
 }
 
-/** What a head mostly does with a text: the offset, or across the token, that has most of its weight. */
+/** Where most of the weight of a head goes: to an offset or, for cross-attention, to a token. */
 export function habit(sight: Sight, rows: Vector[]): string {
   const columns = sight.columns();
   const shares = new Map<number, number>();
@@ -104,7 +105,7 @@ export function habit(sight: Sight, rows: Vector[]): string {
   return `${sight.across ? columns[key] : away(key)} ${share(weight)}`;
 }
 
-/** How far back a token stands. */
+/** The distance to a token, in words. */
 export function away(offset: number): string {
   return offset ? (offset > 0 ? `${offset} back` : `${-offset} ahead`) : "itself";
 }

@@ -7,26 +7,28 @@ import type { Play } from "./play";
 
 const PAUSE = 45; // milliseconds between two characters that appear
 
-/** Draws the boxes into an element; what the model wrote is judged, and teacher-forced, all of it. */
+/**
+ * Draws the boxes into an element. Bars show the probabilities of what the model wrote; teacher-forced, of all tokens.
+ */
 export function drawStrip(frame: HTMLElement, state: State, play: Play) {
   const { tokens } = state;
-  const first = state.source ? 1 : 0; // a target begins with an end, which nobody wrote
+  const first = state.source ? 1 : 0; // a target begins with an end token, which is not shown
   const groups: HTMLElement[] = [];
   for (let t = first; t < tokens.length; t++) {
     if (t === first || begins(state, t)) groups.push(h("span", { class: "run" }));
     groups[groups.length - 1].append(box(state, play, t));
   }
-  if (state.steps < tokens.length) return redraw(frame, ...groups); // nothing comes after an end
+  if (state.steps < tokens.length) return redraw(frame, ...groups); // nothing follows an end token
   const next = h(
     "button",
     {
       type: "button",
       class: state.at === tokens.length - 1 ? "token next at" : "token next",
-      title: "what comes next",
+      title: "the next token",
       onclick: () => state.look(tokens.length - 1),
     },
     h("span", { class: "letter" }, "?"),
-    unseen(", what comes next"),
+    unseen(", the next token"),
     h("span", { class: "level" }),
   );
   redraw(frame, ...groups, h("span", { class: "run" }, next));
@@ -52,8 +54,8 @@ function box(state: State, play: Play, t: number): HTMLElement {
     {
       type: "button",
       class: ["token", ...Object.entries(kinds).flatMap(([kind, is]) => (is ? [kind] : []))].join(" "),
-      title: `${shown(name(token))}, ${said}${guess ? `, most likely ${guess}` : ""}`,
-      onclick: () => state.look(Math.max(0, t - 1)), // before the first nothing was read
+      title: `${shown(name(token))}, ${p_V ? "probability " : ""}${said}${guess ? `, most likely ${guess}` : ""}`,
+      onclick: () => state.look(Math.max(0, t - 1)), // nothing was read before the first token
     },
     h("span", { class: "letter" }, shown(name(token))),
     unseen(`, ${said}`),

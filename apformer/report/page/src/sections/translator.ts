@@ -1,4 +1,4 @@
-// The player of a translator: type a sentence, and the model in this page writes its translation token by token.
+// The player of a translator: type a sentence, and the model in this page translates it, token by token.
 import { search, type Beam } from "../beam";
 import { generate } from "../generate";
 import { choice, h } from "../html";
@@ -17,9 +17,9 @@ import { drawStrip } from "./strip";
 import { verdict } from "./verdict";
 
 const LEAD =
-  "The model runs in this page. Type a sentence, or click one: the model reads it whole, then writes its translation " +
-  "token by token, and the search lists what else it found. Click a token to see what was expected there, and from " +
-  "which tokens of the source.";
+  "The model runs in this page. Type a sentence, or click an example. Free-running, the model translates it token by " +
+  "token; teacher-forced, it only predicts each token of a translation that you type. Click a token to see what the " +
+  "model expected there, and to which source tokens it attended.";
 
 export function translator(state: State): HTMLElement {
   const { run, cfg } = state;
@@ -41,7 +41,7 @@ export function translator(state: State): HTMLElement {
     "translation",
     2,
     run.references?.[0] ?? "",
-    (text) => encodeTarget(text, run, "Type a translation for the model to judge."),
+    (text) => encodeTarget(text, run, "Type a translation for the model to score."),
     () => go(),
     () => go(),
   );
@@ -59,7 +59,7 @@ export function translator(state: State): HTMLElement {
     judged.note,
   );
 
-  /** Take what is typed as the source, of which nothing has been translated. */
+  /** Takes what is typed as a source without a translation yet. */
   function read() {
     const typed = sentence.tokens();
     button.disabled = !typed;
@@ -67,7 +67,7 @@ export function translator(state: State): HTMLElement {
     if (typed) state.update({ source: typed, tokens: [end], given: 1, at: 0 });
   }
 
-  /** Translate what is typed, or hold a translation against it. */
+  /** Translates what is typed, or scores a typed translation of it. */
   function go() {
     const typed = sentence.tokens();
     const target = play.forced ? judged.tokens() : [];
@@ -81,10 +81,13 @@ export function translator(state: State): HTMLElement {
     state.update({ source: typed, tokens: [end, ...written], given: 1, at: 0 });
     play.fresh = false;
     if (!play.forced && written[written.length - 1] !== end)
-      sentence.note.textContent = `It was stopped after ${written.length} tokens, without an end.`;
+      sentence.note.textContent = `The translation was stopped after ${written.length} tokens, before its end token.`;
   }
 
-  /** How many tokens a translation may have, as apformer/tasks/translation/search.py allows for sources in steps of 8. */
+  /**
+   * The most tokens of a translation, as in apformer/tasks/translation/search.py, which rounds the source up to steps
+   * of 8.
+   */
   function room(source: number[]): number {
     return Math.min(16 + 16 * Math.ceil(source.length / 8), run.task.prompt.longest ?? Infinity, places(cfg));
   }
@@ -122,7 +125,7 @@ export function translator(state: State): HTMLElement {
     sentence.fault,
     sentence.note,
     forced,
-    chips("Sentences to try:", examples, shownText, choose),
+    chips("Examples:", examples, shownText, choose),
     h("div", { class: "controls" }, kinds, mode, sliders),
     h(
       "div",

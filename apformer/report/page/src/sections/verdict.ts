@@ -1,11 +1,11 @@
-// Whether what the model wrote is right, where that is known; teacher-forced, what the text costs it.
+// Whether the output of the model is right, if that is known; teacher-forced, the mean cost of the text.
 import { cost } from "../ablate";
 import { h } from "../html";
 import { tokenName, type Run } from "../run";
 import type { State } from "../state";
 import { continuation } from "../terms";
 
-/** reference: of a translation that which is held to be right, if there is one. */
+/** reference: the reference of a translation, if there is one. */
 export function verdict(state: State, forced: boolean, reference?: string): (Node | string)[] {
   const { run } = state;
   if (forced) return [`Mean cost of this text: ${meanCost(state).toFixed(3)} nats per ${tokenName(run)}.`];
@@ -13,19 +13,19 @@ export function verdict(state: State, forced: boolean, reference?: string): (Nod
   const found = state.text(state.tokens.slice(state.given));
   if (run.task.prompt.terms) return ofTerms(state.text(state.tokens.slice(0, state.given)), found, run);
   if (!reference) return [];
-  if (found === reference) return [mark("right", "✓ the reference, letter by letter")];
+  if (found === reference) return [mark("right", "✓ identical to the reference")];
   return ["The reference is: ", h("q", {}, reference)];
 }
 
-/** Each term that was written, beside what is right. */
+/** Each term that was written and, if it is wrong, the right one. */
 function ofTerms(given: string, found: string, run: Run): (Node | string)[] {
   const terms = found.slice(1).split(" ");
   const right = continuation(given, run, terms.length);
   if (!right) return [];
   if (found[0] !== " ") return [mark("false", `✗ no space after ${given.split(" ").pop()}`)];
   return terms.map((text, i) => {
-    if (right[i] === null) return mark("open", `${text} (beyond the digits)`);
-    return text === right[i] ? mark("right", `${text} ✓`) : mark("false", `${text || "∅"} ✗ not ${right[i]}`);
+    if (right[i] === null) return mark("open", `${text} (the right term does not fit in the digits)`);
+    return text === right[i] ? mark("right", `${text} ✓`) : mark("false", `${text || "∅"} ✗ expected ${right[i]}`);
   });
 }
 
