@@ -14,12 +14,13 @@ from apformer import files
 from apformer.commands import Run
 from apformer.errors import UserError, tell
 from apformer.files import FilePath
-from apformer.formats import published
+from apformer.formats import gpt2, published
 from apformer.machine import compiler, refusals
 from apformer.runs import directory, provenance
 from apformer.runs.findings import Finding, findings, found
 from apformer.tasks.text import folders
 from apformer.tokenizers import pretrained
+from apformer.tokenizers.text import for_model
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,8 @@ def verify(args: Doctor) -> None:
 
 
 def _tokenizer(folder: str) -> str:
-    return f"{pretrained.load(folder).vocab_size:,} tokens"
+    rows = gpt2.read_config(Path(folder, "config.json")).vocab_size
+    return f"{for_model(pretrained.load(folder), rows, folder).vocab_size:,} tokens"
 
 
 def doctor(args: Doctor) -> None:

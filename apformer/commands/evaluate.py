@@ -79,6 +79,8 @@ def evaluate_text(args: Evaluate, file: str) -> dict:
     window, least, most = args.window, 1 if args.stride is None else 2, lm.max_tokens or 2**20
     if window is None:  # all that it can read, or the context of training
         window = lm.max_tokens or load_settings(directory.find(args.run)).data.context
+    if most < least:
+        raise UserError(f"--stride {args.stride} needs a window of two tokens, and the model reads one: drop it")
     require("window", least <= window <= most, replace(args, window=window), f"{least} to {most}")
     require("stride", args.stride is None or 1 <= args.stride <= window, args, f"1 to {window}, the tokens of a window")
     text = corpus.read(file)

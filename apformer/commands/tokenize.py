@@ -21,7 +21,7 @@ from typing import Annotated, Any, Literal
 from tyro.conf import Positional, arg
 
 from apformer.errors import UserError
-from apformer.files import FilePath
+from apformer.files import FilePath, preflight
 from apformer.formats.safetensors import refuse_to_overwrite
 from apformer.report import cut
 from apformer.tasks import settings_file
@@ -118,6 +118,7 @@ def train(args: Tokenize) -> Said:
     """Learn a tokenizer from the file of --train, and save it."""
     file, out = str(args.train), str(args.out)
     refuse_to_overwrite(out)
+    preflight(Path(out).parent, 0)
     if out.endswith(".tiktoken"):
         raise UserError(f"--out {out} has the ending of another format: name a file that ends with .json")
     text = corpus.read(file)

@@ -17,7 +17,7 @@ from apformer.errors import CHECKPOINT, UserError, typed
 from apformer.runs import checkpoint, directory, selection
 from apformer.runs.fit import abstract_state
 from apformer.runs.metrics import first_lost, read_metrics
-from apformer.runs.restore import load_result, load_rows, load_settings
+from apformer.runs.restore import load_result, load_rows, load_settings, require_files
 from apformer.settings import Settings
 
 
@@ -63,6 +63,8 @@ def _config(path: Path) -> str:
 
 def _dataset(path: Path) -> str:
     load_rows(path)
+    if directory.saved(path):
+        require_files(path)
     return "as config.json describes it"
 
 

@@ -4,6 +4,7 @@ Chunks end at multiples of log_every, counted from step 0, also in a resumed run
 on the same states as an uninterrupted run, and ends with the same bits.
 """
 
+import hashlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -44,8 +45,10 @@ def begin(path: Path, settings: Settings, rows: Any, start_params: Any = None) -
     }
     if start_params is not None:
         config["init_from_sha256"] = provenance.digest(start_params)
+    texts = task.files(rows)
+    config["files"] = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
     files.write_json(path / "config.json", config)
-    for name, text in task.files(rows).items():
+    for name, text in texts.items():
         files.write_text(path / name, text)
     run, params = settings.training, abstract_state(settings).params
 

@@ -6,6 +6,7 @@ for pieces in model.stream(["The sea"], 50):                                  # 
     print(*pieces, end="", flush=True)
 """
 
+import operator
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, Unpack
@@ -103,6 +104,7 @@ class LanguageModel(NamedTuple):
             self._encode("stop", stop, True)
         if not rows:
             raise UserError("there is no prompt: give at least one")
+        tokens, seed = map(operator.index, (tokens, seed))  # also of numpy
         for name, value, least in (("tokens", tokens, 1), ("seed", seed, 0)):
             if not least <= value < 2**31:
                 raise UserError(f"{name} {value} is out of range: give {least} to {2**31 - 1}")

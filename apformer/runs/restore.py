@@ -71,11 +71,11 @@ def bind_run(settings: Settings, params: Any) -> Model:
 
 
 def located(path: Path) -> Settings:
-    """Return the settings of a run, with each path as it is if it exists here, else from where the run began."""
+    """Return the settings of a run, with each path from where the run began if it exists there, else as it is."""
     settings, folders = load_settings(path), files.read_json(path / "config.json").get("directory")
 
     def find(name: str) -> str:
-        places = (name, *(path / str(folder) / name for folder in folders))
+        places = (path / str(folder) / name for folder in folders)
         return str(next(filter(os.path.exists, places), name))
 
     return flags.map_paths(find, settings) if type(folders) is list else settings
@@ -94,6 +94,15 @@ def load_rows(path: Path) -> Any:
     return rows
 
 
+def require_files(path: Path) -> None:
+    """Raise UserError (exit DATA) for a file of the task, such as tokenizer.json, that training did not write so."""
+    file = path / "config.json"
+    config: Any = files.read_json(file) if file.exists() else None
+    for name, digest in config["files"].items() if files.has(config, {"files": dict}) else ():
+        if not (path / name).is_file() or files.sha256(path / name) != digest:
+            raise UserError(f"{path / name} is not the file that training wrote: restore it", DATA)
+
+
 def load_params(
     path: Path, settings: Settings, member: int | None = None, step: int | None = None, merged: bool = True
 ) -> tuple[Any, int, int]:
@@ -102,9 +111,11 @@ def load_params(
     member: None for the best. step: None for the best, or the newest if none has a score. merged: whether adapters are
     merged into their base; if not, params has both, as the state does. With training.average above 1 and without a
     step, params is the mean of the newest checkpoints.
-    Raises UserError: USAGE for a member that the run does not have, NON_FINITE for one whose parameters are not finite.
+    Raises UserError: USAGE for a member that the run does not have, NON_FINITE for one whose parameters are not finite,
+    and as `require_files` does.
     """
     provenance.require_environment(path, provenance.OF_SHAPES)
+    require_files(path)
     members, folder = settings.training.members, path / "checkpoints"
     if member is not None and not 0 <= member < members:
         raise UserError(f"--member {member} is out of range: {path} has members 0 to {members - 1}")

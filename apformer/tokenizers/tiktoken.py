@@ -47,7 +47,9 @@ def parse(text: str, path: Path) -> Vocabulary:
     name = next((name for name in RULES if name in path.name), None)
     if name is None:
         fault = f"{path} does not say how a text is cut, and its name is of no known vocabulary"
-        raise UserError(f"{fault}: put {' or '.join(RULES)} into the name, whichever is right", DATA)
+        raise UserError(
+            f"{fault}: put {' or '.join(RULES)} into its name if it is that; others are not supported", DATA
+        )
     pattern, special, published = RULES[name]
     rank_of: dict[bytes, int] = {}
     merges: dict[Pair, tuple[int, int]] = {}

@@ -78,7 +78,7 @@ def test_a_file_that_is_cut_and_a_name_that_says_nothing_are_refused(tmp_path):
     for content, name, fault in (
         ([], "cl100k.tiktoken", "no line has the byte 0; fetch the file again"),
         (lines(SMALL), "cl100k_base.tiktoken", "ends after 262 tokens, and the published file has 100,256"),
-        (lines(SMALL), "my.tiktoken", "put cl100k or r50k into the name"),
+        (lines(SMALL), "my.tiktoken", "put cl100k or r50k into its name"),
     ):
         with pytest.raises(UserError, match=fault):
             pretrained.load(write(tmp_path, content, name))

@@ -22,7 +22,7 @@ from apformer.files import FilePath
 from apformer.flags import require, require_whole
 
 # Files of folders that hold a run, a model or tokens.
-OTHERS = {"metrics.jsonl", "model.safetensors", "model.safetensors.index.json", "tokenizer.json", "000000.bin"}
+OTHERS = {"metrics.jsonl", "model.safetensors", "model.safetensors.index.json", "000000.bin"}
 SHOWN = 5  # most names of skipped files in a message
 
 
@@ -82,20 +82,21 @@ def read(path: str | Path) -> str:
 
 def read_file(path: str | Path) -> str:
     """Return the text of a file. Raises UserError (exit DATA) if it cannot be read, or is no UTF-8; names the byte."""
-    return files.read_text(path, "give another file", DATA)
+    return files.read_text(path, "restore it, or give another file", DATA)
 
 
 def read_folder(folder: str | Path) -> str:
     """Return the texts of a folder and its subfolders; report the files.
 
-    Texts are sorted by path and joined by blank lines. Files that are hidden, empty or no text are skipped. Raises
-    UserError (exit DATA) if no text is left.
+    Texts are sorted by path and joined by blank lines. Files that are hidden, empty or no text are
+    skipped, and tokenizer.json. Raises UserError (exit DATA) if no text is left.
     """
     paths = sorted(Path(folder).rglob("*"))
     others = {path.parent for path in paths if path.name in OTHERS}
     texts, skipped = [], {}
     for path in paths:
-        if path.is_dir() or any(part[0] == "." for part in path.relative_to(folder).parts):
+        hidden = any(part[0] == "." for part in path.relative_to(folder).parts)
+        if hidden or path.is_dir() or path.name == "tokenizer.json":
             continue
         name = min(others & {*path.parents}, default=path)
         with suppress(UserError, OSError):

@@ -1,6 +1,6 @@
 """Evaluation of a language model: its loss on the whole validation part of its text.
 
-perplexity = exp(nats per token)          bits per character = nats of the whole part / ln 2 / characters
+perplexity = exp(nats per token)          bits per character = nats of the whole part / ln 2 / its characters
 """
 
 import math
@@ -23,7 +23,8 @@ def evaluate(model: Model, settings: Settings, rows: shards.Prepared, progress: 
     nats_NBT = jax.jit(partial(training.validation_nats, settings=settings))(model.params, batches)
     nats_RT = np.asarray(nats_NBT, np.float64).reshape(-1, settings.data.context)
     weights_RT = batches.weights_BT[..., 1:].reshape(nats_RT.shape)
-    tokens, characters = len(rows.validation) - 1, rows.validation_characters
+    first = len(rows.tokenizer.decode(rows.validation[:1]))  # which no token predicts
+    tokens, characters = len(rows.validation) - 1, rows.validation_characters - first
     result = {"tokens": tokens, "characters": characters} | perplexity.of_mean(float(nats_RT.sum() / tokens))
     result["bits_per_character"] = result["nats_per_token"] / math.log(2) * tokens / characters
     result["nats_by_position"] = (nats_RT.sum(0) / np.maximum(weights_RT.sum(0), 1)).tolist()

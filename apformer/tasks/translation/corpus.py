@@ -138,17 +138,23 @@ def read(cfg: Config) -> dict[str, Lines]:
 
 
 def read_files(files: tuple[str, str]) -> Lines:
-    """Return the Lines of two files, and report empty ones. Raises UserError (exit DATA) that names a file."""
+    """Return the Lines of two files without the pairs whose source is empty, and report empty lines.
+
+    Raises UserError (exit DATA) that names a file.
+    """
     sides = [lines_of(file) for file in files]
     if len(sides[0]) != len(sides[1]):
         counts = " and ".join(f"{file} has {len(side):,} lines" for file, side in zip(files, sides, strict=True))
         raise UserError(f"{counts}: give two files whose lines belong together", DATA)
-    for file, side in zip(files, sides, strict=True):
+    for file, side, use in zip(files, sides, ("left out, with their translations", "kept"), strict=True):
         empty = [str(number) for number, line in enumerate(side, 1) if not line.strip()]
         if empty:
             some = ", ".join(empty[:5]) + (", ..." if len(empty) > 5 else "")
-            tell(f"{file}: {len(empty):,} empty lines ({some}) are kept")
-    return Lines(sides[0], sides[1], files)
+            tell(f"{file}: {len(empty):,} empty lines ({some}) are {use}")
+    filled = [n for n, source in enumerate(sides[0]) if source.strip()]
+    if not filled:
+        raise UserError(f"{files[0]} has only empty lines: give a sentence a line", DATA)
+    return Lines(sides[0], sides[1], files).choose(filled)
 
 
 def lines_of(file: str | Path) -> list[str]:

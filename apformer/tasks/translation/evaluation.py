@@ -39,7 +39,6 @@ def evaluate(
         progress: Called with the number of translated sentences, and of all.
         translate: Function translate(sources, params, settings, progress=...) -> tokens of each translation.
     """
-    scores.require()
     language = scores.language_of(settings.data)
     options, cfg, tokenizers = settings.options, settings.data, rows["tokenizers"]
     parts, most = {"test": rows["lines"]["test"]}, min(BESIDE, len(rows["lines"]["validation"].sources))

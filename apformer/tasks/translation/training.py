@@ -22,7 +22,7 @@ from apformer.flags import require, require_whole
 from apformer.settings import Settings, training_apply, with_part
 from apformer.tasks.defaults import cast_params
 from apformer.tasks.translation import batches as padded
-from apformer.tasks.translation import corpus, vocabularies
+from apformer.tasks.translation import corpus, scores, vocabularies
 from apformer.tasks.translation.batches import Batch, Padded
 
 NOT_COMPILED = {  # settings that no compiled program depends on
@@ -49,8 +49,10 @@ def load(settings: Settings) -> tuple[Settings, dict[str, Any]]:
     Byte pairs are learned from the training part. Training pairs longer than all --widths are left out.
 
     Raises:
-        UserError: Exit code DATA for a sentence that is too long, USAGE for a width without pairs.
+        UserError: Exit code DATA for a sentence that is too long, USAGE for a width without pairs or without the text
+            extra.
     """
+    scores.require()  # before training, after which they are needed
     cfg = settings.data
     lines = corpus.read(cfg)
     tokenizers = vocabularies.learn(lines["train"], cfg, settings.options.init_from)

@@ -56,7 +56,7 @@ def test_a_run_keeps_its_tokenizer_and_the_cost_of_its_text(run, bound):
     assert evaluation["tokens"] == count
     assert evaluation["nats_per_token"] == pytest.approx(np.mean(nats), rel=1e-5)
     assert evaluation["perplexity"] == pytest.approx(math.exp(np.mean(nats)), rel=1e-5)
-    assert evaluation["bits_per_character"] == pytest.approx(sum(nats) / math.log(2) / len(tokens_N), rel=1e-5)
+    assert evaluation["bits_per_character"] == pytest.approx(sum(nats) / math.log(2) / len(nats), rel=1e-5)
     assert evaluation["nats_by_position"][0] == pytest.approx(np.mean(nats[::12]), rel=1e-5)
     last = metrics.read_metrics(run)[-1]
     assert last["validation_loss"] == pytest.approx(np.mean(nats), rel=1e-5) and "exact" not in last

@@ -64,12 +64,13 @@ def test_lines_belong_together_whatever_their_ends(files):
     assert found.sources == ["one", "two three"] and found.targets == ["eins", "zwei\u2028drei"]
 
 
-def test_empty_lines_are_kept_and_reported(files, capsys):
+def test_pairs_without_a_source_are_left_out(files, capsys):
     names = files("one\n\n \nfour\n", "eins\n\nzwei\nvier\n")
     found = corpus.read_files(names)
-    assert found.sources == ["one", "", " ", "four"] and found.targets == ["eins", "", "zwei", "vier"]
+    assert found.sources == ["one", "four"] and found.targets == ["eins", "vier"]
     reported = capsys.readouterr().err.splitlines()
-    assert reported == [f"{names[0]}: 2 empty lines (2, 3) are kept", f"{names[1]}: 1 empty lines (2) are kept"]
+    assert reported[0] == f"{names[0]}: 2 empty lines (2, 3) are left out, with their translations"
+    assert reported[1] == f"{names[1]}: 1 empty lines (2) are kept"
 
 
 @pytest.mark.parametrize(
