@@ -109,11 +109,12 @@ def test_without_its_settings_nothing_can_be_said_of_a_run(copy, config, capsys)
     assert code == 4 and verdicts == {"config.json": "FAULT"} and "train anew" in faults[0][2]
 
 
-def test_a_dataset_that_has_changed_has_the_exit_code_of_data(copy, capsys):
+def test_a_dataset_or_a_file_of_the_task_that_has_changed_has_the_exit_code_of_data(copy, capsys):
     config = files.read_json(copy / "config.json")
-    files.write_json(copy / "config.json", config | {"data": {"source": "another", "sha256": "0"}})
-    code, verdicts, _, _ = told(copy, capsys)
-    assert code == 3 and verdicts["dataset"] == "FAULT"
+    for changed in ({"data": {"source": "another", "sha256": "0"}}, {"files": {"tokenizer.json": "0"}}):
+        files.write_json(copy / "config.json", config | changed)
+        code, verdicts, _, _ = told(copy, capsys)
+        assert code == 3 and verdicts["dataset"] == "FAULT"
 
 
 def test_leftovers_and_a_process_at_work_are_said_and_are_no_fault(copy, capsys):
