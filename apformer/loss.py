@@ -45,7 +45,7 @@ def cross_entropy(
 def _forward(logits_BTV: jax.Array, targets_BT: jax.Array, weights_BT: jax.Array, smoothing: float) -> tuple:
     # Selected, not multiplied: padding may hold anything, and 0 times infinity is not 0.
     nats_BT = jnp.where(weights_BT > 0, token_nats(logits_BTV, targets_BT, smoothing), 0.0)
-    weights_BT = weights_BT.astype(nats_BT.dtype)
+    weights_BT = jnp.broadcast_to(weights_BT, nats_BT.shape).astype(nats_BT.dtype)
     weights_BT = weights_BT / jnp.maximum(weights_BT.sum(), jnp.finfo(nats_BT.dtype).tiny)
     return (nats_BT * weights_BT).sum(), (logits_BTV, targets_BT, weights_BT)
 

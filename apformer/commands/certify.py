@@ -25,6 +25,7 @@ from apformer.settings import Settings
 PATIENCE = 1800  # seconds that an enumeration may take without --yes
 PARTIAL = "certificate.{}.partial.json"  # {}: the judge, which is jax, numpy or theorem
 KEEP_EVERY = 30  # seconds
+FASTEST = 5_000_000  # contexts in a second: more than any machine computes
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,8 @@ def certify_run(
     """Return the certificate of a run's best checkpoint, or of a saved step, and write certificate.json.
 
     A stop keeps the tally so far in a file beside it, one for each judge, and the next call continues from it. A
-    certificate that proves more of the same parameters is not replaced.
+    certificate that proves more is kept, unless it is refuted: of the same parameters if no error is found, of others
+    if a step or a member is named.
 
     Args:
         path: Run directory.
@@ -107,6 +109,7 @@ def certify_run(
             `compare` if numpy does not compute the model; NOT_CERTIFIED, once the certificate is written, if logits
             differ by more than rounding.
     """
+    named = step is not None or member is not None
     params, step, member = load_params(path, settings, member, step)
     case = certificate.case(settings, tasks.ability(settings, "contexts", path, "certify"), params)
     case = case._replace(exact=theorem)
@@ -128,8 +131,8 @@ def certify_run(
     tally, seconds = _enumerate(path, case, identity, patience, None if prove else model, hasty)
     result = certificate.conclude(case, tally, prove) | {"seconds": round(seconds, 1)} | identity
     if hasty and not (result["certified"] or result["screened"]):
-        named = getattr(case.contexts, "named", lambda context, data: {"margin": context["margin"]})
-        return {"certified": False, "missed": [named(context, case.data) for context in tally["worst"]]}
+        name = getattr(case.contexts, "named", lambda context, data: {"margin": context["margin"]})
+        return {"certified": False, "missed": [name(context, case.data) for context in tally["worst"]]}
     strings, gap = 0, 0.0
     if compare:
         with progress.bar(unit="string", unit_scale=True, desc="compare") as bar:
@@ -137,8 +140,9 @@ def certify_run(
                 strings, gap = strings + count, max(gap, apart)
                 bar.update(count)
         result["witnesses"].append({"witness": certificate.XLA, "strings": strings, "largest_gap": gap})
-    if older.get("parameters_sha256") == identity["parameters_sha256"] and _strength(older) > _strength(result):
-        tell(f"{file} proves more about the same parameters, and is kept")
+    same = older.get("parameters_sha256") == identity["parameters_sha256"]
+    if _strength(older) > _strength(result) and (not result["errors"] if same else named):
+        tell(f"{file} proves more, of step {older.get('step')}, and is kept")
     else:
         files.write_json(file, result)
     if not gap <= max(certificate.LARGEST_GAP, 1e-5 * result["largest"]):
@@ -185,9 +189,19 @@ def _enumerate(
     def seconds() -> float:
         return record["seconds"] + time.monotonic() - begun
 
+    def refuse(seconds: float) -> None:
+        if seconds > patience:
+            amount = f"about {seconds / 60:,.0f} minutes here, for {total:,} contexts"
+            sooner = " (it is faster with --theorem)" * (model is None)
+            raise UserError(
+                f"to certify {path} takes {amount}: run {typed('certify', path, '--yes')}; after a stop, the same "
+                f"command continues{sooner}"
+            )
+
     def save() -> None:
         files.write_json(partial, check.with_digest(record | {"tally": tally, "seconds": seconds()}))
 
+    refuse((total or 0) / FASTEST)  # before the first slice, which may need more memory than there is
     tallies = certificate.prove(case, tally) if model is None else certificate.screen(case, model, tally)
     bar = progress.bar(unit="context", unit_scale=True, desc=judge, total=total)
     with process.deferred() as received, bar:
@@ -199,12 +213,8 @@ def _enumerate(
                 bar.set_postfix(least, refresh=False)
                 first = first or (done, now)  # the time before went into compiling
                 remaining = (now - first[1]) / max(1, done - first[0]) * ((total or done) - done)
-                if now - first[1] > 10 and remaining > patience:
-                    amount = f"about {remaining / 60:,.0f} minutes here, for {total:,} contexts"
-                    raise UserError(
-                        f"to certify {path} takes {amount}: run {typed('certify', path, '--yes')}; after a stop, "
-                        "the same command continues (it is faster with --theorem)"
-                    )
+                if now - first[1] > 10:
+                    refuse(remaining)
                 if received:
                     amount = f"{done:,} of {total:,} contexts" if total else f"{done:,} contexts"
                     tell(f"{path}: {amount} are done; the same command continues")

@@ -30,7 +30,8 @@ from apformer import files, optimizer, tasks
 from apformer.errors import CHECKPOINT, NON_FINITE, UserError, tell
 from apformer.report import figures, tables
 from apformer.runs import checkpoint, directory, provenance, recipes, selection
-from apformer.runs.fit import abstract_state, begin, fit, initial_state
+from apformer.runs.begin import begin
+from apformer.runs.fit import abstract_state, fit, initial_state
 from apformer.runs.metrics import read_metrics
 from apformer.runs.restore import load_rows, load_settings
 from apformer.settings import Settings, with_part

@@ -27,7 +27,8 @@ from apformer.formats import gpt2
 from apformer.machine import devices, processes
 from apformer.report import progress, tables
 from apformer.runs import checkpoint, directory, provenance, recipes, selection
-from apformer.runs.fit import abstract_state, begin, fit, initial_state, validation_loss
+from apformer.runs.begin import begin
+from apformer.runs.fit import abstract_state, fit, initial_state, validation_loss
 from apformer.runs.metrics import finite_mean, note_missed, read_metrics, read_missed
 from apformer.runs.restore import load_params, load_rows, load_settings, located
 from apformer.settings import Settings, with_part

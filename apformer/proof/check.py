@@ -42,6 +42,7 @@ import numpy as np
 from apformer.proof import network, rounding
 
 SAFE = 1e-6  # smallest margin of a theorem, as a share of the largest logit
+NORMAL = 1e-30  # smallest margin of a theorem: far from the underflow of float32, which no bound includes
 LEAST = float(np.finfo(np.float32).min)  # margin of a string whose logits are not all finite
 WORST = 20  # contexts with the smallest margins that a tally lists
 SAVE_EVERY = 30  # seconds
@@ -224,8 +225,8 @@ def verdict(tally: dict, total: int | None, bounded: bool) -> tuple[bool, bool, 
         faults.append(f"{contexts:,} of {total or 0:,} contexts were computed")
     if tally["errors"]:
         faults.append(f"{tally['errors']:,} of {contexts:,} contexts are continued wrongly")
-    elif contexts and not least > SAFE * tally["largest"]:
-        faults.append(f"the smallest margin, {least:.3g}, is of the size of the rounding of float64")
+    elif contexts and not least > max(SAFE * tally["largest"], NORMAL):
+        faults.append(f"the smallest margin, {least:.3g}, is of the size of rounding")
     theorem, unbounded = not faults, tally["strings"] - tally["covered"]
     if theorem and bounded and unbounded:
         characters = f"{unbounded:,} of {tally['strings']:,} characters"

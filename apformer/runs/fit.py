@@ -4,8 +4,6 @@ Chunks end at multiples of log_every, counted from step 0, also in a resumed run
 on the same states as an uninterrupted run, and ends with the same bits.
 """
 
-import hashlib
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
@@ -20,45 +18,14 @@ from jax.sharding import Mesh
 from apformer import files, tasks, train
 from apformer.errors import tell, typed
 from apformer.machine import devices, process, processes
-from apformer.runs import provenance, selection
+from apformer.runs import selection
 from apformer.runs.checkpoint import Checkpoints
 from apformer.runs.feed import Feeding
 from apformer.runs.metrics import Log, first_lost, read_metrics, read_missed, stale
 from apformer.settings import Settings, Training, with_part
-from apformer.tasks import settings_file
 from apformer.train import TrainState
 
 Metrics = dict[str, Any]  # {name: array}, with a leading axis of members if there are several
-
-
-def begin(path: Path, settings: Settings, rows: Any, start_params: Any = None) -> None:
-    """Write config.json of a new run, and the files of its task. start_params: see `initial_state`."""
-    task = tasks.of(settings)
-    data = task.describe(settings, rows)
-    processes.agree("data", data)
-    cwd = Path.cwd()
-    config = settings_file.to_dict(settings) | {
-        "versions": provenance.versions(),
-        "environment": provenance.environment(),
-        "directory": [str(cwd), os.path.relpath(cwd, path)],  # that relative paths among the flags start from
-        "data": data,
-    }
-    if start_params is not None:
-        config["init_from_sha256"] = provenance.digest(start_params)
-    texts = task.files(rows)
-    config["files"] = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
-    files.write_json(path / "config.json", config)
-    for name, text in texts.items():
-        files.write_text(path / name, text)
-    run, params = settings.training, abstract_state(settings).params
-
-    def count(part: Any) -> str:
-        return f"{sum(leaf.size for leaf in jax.tree.leaves(part)) // run.members:,}"
-
-    sizes = f"{count(params)} parameters"
-    if hasattr(task, "adapters") and task.adapters(settings):
-        sizes = f"{count(params['adapters'])} of {sizes} trained"
-    tell(f"{path}: {sizes}, {run.steps:,} steps")
 
 
 def initial_state(settings: Settings, start_params: Any = None, hypers: Sequence[dict] = ()) -> TrainState:
@@ -229,7 +196,10 @@ def fit(
                         _stop(path, step, checkpoints, stopped)
                     if ended:
                         break
-                if step >= run.steps or (run.patience and stale(path) >= run.patience):
+                if step >= run.steps:
+                    break
+                if run.patience and stale(path) >= run.patience:
+                    tell(f"step {step:,}: no better checkpoint in the last {run.patience}, see --patience")
                     break
                 if scheduled or sampled_rows is None:
                     sampled_rows = _with_missed(path, settings, train_rows)
@@ -291,8 +261,20 @@ def _ends(checkpoints: Checkpoints, step: int, proven: Callable[[int], bool]) ->
 
 
 def _compiled_settings(settings: Settings) -> Settings:
-    """Return the settings that decide the compiled program, the others at their defaults: the key of the jit cache."""
-    training = ("recipe", "seed", "until", "keep", "average", "save_every", "patience", "log_to", "run_dir")
+    """Return the settings that decide the compiled program, the others at their defaults: the key of the jit cache.
+
+    The rows of a package's task may depend on the seed, as a split does.
+    """
+    training = ("seed",) * (settings.task in tasks.OWN) + (
+        "recipe",
+        "until",
+        "keep",
+        "average",
+        "save_every",
+        "patience",
+        "log_to",
+        "run_dir",
+    )
     parts = {"training": training} | tasks.of(settings).NOT_COMPILED
     for name, fields in parts.items():
         part = getattr(settings, name)

@@ -68,7 +68,7 @@ def validation(settings: Settings, rows: None) -> Batch:
     (tokens_BT, weights_BT), most = jax.device_get(batch), settings.model.vocab_size - 1
     if tokens_BT.min() < 0 or tokens_BT.max() > most:
         raise plugins.fault(tasks.GROUP, settings.task, f"whose `sample` draws tokens that are not 0 to {most}")
-    if weights_BT[:, 0].any() or not weights_BT.any(1).all():
+    if weights_BT[:, 0].any() or not (weights_BT > 0).any(1).all():
         raise plugins.fault(tasks.GROUP, settings.task, "whose `sample` weights a first token, or none of a row")
     return batch
 

@@ -70,7 +70,7 @@ def test_the_certificate_of_a_run(run, capsys):
     assert code == 0 and printed.out.startswith("PROVEN in exact arithmetic: greedy decoding rightly continues every")
     assert "\nPROVEN for any float32 rounding: the least margin is " in printed.out
     proven = read_json(run / "certificate.json")
-    assert "proves more about the same parameters, and is kept" in call(capsys, run, "--screen")[1].err
+    assert "proves more, of step 1, and is kept" in call(capsys, run, "--screen")[1].err
     assert read_json(run / "certificate.json") == proven
 
 

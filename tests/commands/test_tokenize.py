@@ -97,7 +97,7 @@ def test_special_tokens_are_read_if_allowed(tmp_path, says):
         (("--train", "BOOK", "--out", "TOKENIZER"), "is there already and is not overwritten", errors.USAGE),
         (("--train", "BOOK", "--out", "new", "--vocab_size", "9"), "--vocab_size 9 is under 256", errors.USAGE),
         (("--train", "missing.txt", "--out", "new"), "missing.txt cannot be read", errors.DATA),
-        (("--train", "BOOK", "--out", "no/such/new"), "cannot write no/such/new", errors.DISK),
+        (("--train", "BOOK", "--out", "no/such/new"), "cannot write no/such (No such file", errors.DISK),
         (("TOKENIZER", "--out", "new"), "--out is for --train: give --train, or drop it", errors.USAGE),
         (("TOKENIZER", "--text", "a", "--cut"), "--cut is for --file", errors.USAGE),
         (("TOKENIZER", "--merges"), "--merges is for --text", errors.USAGE),

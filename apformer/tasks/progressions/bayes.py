@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from apformer.tasks.progressions.generator import Array, Config, Progressions, longest, most_terms
+from apformer.tasks.progressions.generator import Array, Config, Progressions, check, longest, most_terms
 
 _CELLS = 2**20  # most elements of an array (differences or rows, numbers of terms)
 
@@ -44,6 +44,7 @@ def probability(first_B: Array, difference_B: Array, cfg: Config) -> Array:
 
 def bayes_floor(cfg: Config) -> float:
     """Return the loss of the Bayes predictor in nats per predicted character, over the whole generator."""
+    check(cfg)
     nats, terms = 0.0, 0.0
     for difference_M in _blocks(cfg):
         starts_MN, weight_MN = _starts(difference_M, cfg)

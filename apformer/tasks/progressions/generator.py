@@ -126,8 +126,9 @@ def draw(key: jax.Array, cfg: Config, batch_size: int, split: str | None = None)
     Pure; all but key are static under jit.
 
     Raises:
-        UserError: Exit code USAGE, if the split is empty.
+        UserError: Exit code USAGE, if the split is empty, or as `check`.
     """
+    check(cfg)
     if split is None:
         return _draw(key, cfg, batch_size)
     require_split(cfg, split)

@@ -54,7 +54,9 @@ def ask(settings: Settings, rows: training.Rows, params: Any) -> dict:
 def _examples(batch: Batch, digits: int) -> list[str]:
     """Return the first three terms of some rows; slow progressions first, since more terms follow."""
     end = 3 * (digits + 1) - 1
-    lines = [tokenizer.decode(tokens_T[:end]) for tokens_T in batch.tokens_BT[batch.weights_BT[:, end - 1] > 0]]
+    lines = [
+        tokenizer.decode(tokens_T[:end]) for tokens_T in batch.tokens_BT[batch.weights_BT[:, end - 1 : end].any(1)]
+    ]
     lines.sort(key=lambda line: abs(int(line[-digits:]) - int(line[:digits])) > 10**digits // 4)
     return lines[: sections.EXAMPLES]
 

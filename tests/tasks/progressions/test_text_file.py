@@ -97,8 +97,8 @@ def test_any_line_is_either_read_or_refused_in_one_sentence(line):
 
 def test_a_missing_file_a_directory_and_no_lines(tmp_path):
     for path, key in (
-        (tmp_path / "none.txt", "cannot be read .No such file or directory.: give another"),
-        (tmp_path, "cannot be read .Is a directory.: give another file"),
+        (tmp_path / "none.txt", "cannot be read .No such file or directory.: restore it, or give another"),
+        (tmp_path, "cannot be read .Is a directory.: restore it, or give another"),
     ):
         with refused(DATA, key) as error:
             text_file.read(path)
