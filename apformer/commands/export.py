@@ -25,7 +25,7 @@ from typing import Any, Literal
 from apformer import files, tasks
 from apformer.analysis.certificate import case
 from apformer.commands import Run
-from apformer.errors import NOT_CERTIFIED, UserError, typed
+from apformer.errors import UserError, tell, typed
 from apformer.files import FilePath
 from apformer.formats import gpt2, peft
 from apformer.formats.stablehlo import write_stablehlo
@@ -124,8 +124,8 @@ def write_proof(folder: Path, run: Path, settings: Settings, member: int | None 
     """Write a new folder with the certified parameters of a run, and return their step.
 
     Raises:
-        UserError: NOT_CERTIFIED for a failed certificate; USAGE without one, if it is of another member, if numpy does
-            not compute the model, or if the folder holds files; those of `restore.load_result`.
+        UserError: USAGE without a certificate, if it is of another member, if numpy does not compute the model, or if
+            the folder holds files; those of `restore.load_result`.
     """
     contexts: Any = tasks.ability(settings, "contexts", run, "export --to proof")
     place = run / "certificate.json"
@@ -141,7 +141,7 @@ def write_proof(folder: Path, run: Path, settings: Settings, member: int | None 
     if proven.fault:
         raise UserError(f"check.py does not compute the model of {run} ({proven.fault}): give --to safetensors")
     if not certificate["theorem"]:
-        raise UserError(f"{place} proves nothing: train {run} further, and certify it again", NOT_CERTIFIED)
+        tell(f"{place} is of a model that is not proven, and check.py will say so")
     files.require_empty(folder)
     with files.disk_errors(folder):
         write_safetensors(folder / "model.safetensors", settings.architecture, params, settings.model)

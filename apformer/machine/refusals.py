@@ -9,7 +9,7 @@ def of_machine(error: Exception) -> str | None:
     """Return a sentence about an error of the memory, of JAX or of its environment; None for other errors."""
     message = " ".join(str(error).split())
     if isinstance(error, MemoryError) or re.search("RESOURCE_EXHAUSTED|[Oo]ut of memory", message):
-        less = "smaller sizes; in training, a smaller --batch_size with more --accumulate, or --remat"
+        less = "smaller sizes; in training a smaller --batch_size with more --accumulate, --remat"
         return f"there is not enough memory ({message[:200] or 'MemoryError'}): give {less}"
     if transfer := re.search(r"Disallowed [\w-]+ transfer", message):
         return f"JAX_TRANSFER_GUARD is set ({transfer[0]}), and every command transfers: unset it"
