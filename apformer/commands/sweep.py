@@ -5,7 +5,8 @@
 Commas separate values. A value may have flags of its own: `--position "relative,sinusoidal --position_offset 400"`.
 `--members` is the number of seeds. Models that differ only in seed, learning rate or weight decay are trained in one
 program, others one after the other. All are trained to their end, and measured there: the loss on the validation
-rows, and the share of these rows that is exactly right.
+rows, and the share of these rows that is exactly right. Flags that change these rows, such as --crop_terms, --digits or
+--prefix_loss, make losses that cannot be compared: compare `apformer evaluate` of the runs instead.
 
     runs/<UTC time>-sweep/
         sweep.json      the flags, the versions, one record a member; failed: its numbers were not finite
@@ -96,7 +97,7 @@ def read(args: Sequence[str]) -> Flags:
         elif flag is None or isinstance(flags[flag], list):
             raise UserError(f"{word} belongs to no flag: give --flag value, several values separated by commas")
         elif flags[flag] is None and "," in word and flag != "run_dir":
-            flags[flag] = word.split(",")
+            flags[flag] = [*dict.fromkeys(word.split(","))]
         else:
             flags[flag] = " ".join([*filter(None, [flags[flag]]), shlex.quote(word)])
     return dict(sorted(flags.items()))

@@ -40,7 +40,8 @@ class Config:
         max_terms: Most terms of a progression.
         min_difference: Smallest difference between neighbours; may be 0 or negative.
         max_difference: Largest difference between neighbours.
-        sequences: Number of progressions in the text file that generate.py writes.
+        sequences: Number of progressions in the text file that generate.py writes. Training on fresh rows has no such
+            number.
     """
 
     digits: int = 3
