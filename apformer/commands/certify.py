@@ -89,8 +89,8 @@ def certify_run(
     """Return the certificate of a run's best checkpoint, or of a saved step, and write certificate.json.
 
     A stop keeps the tally so far in a file beside it, one for each judge, and the next call continues from it. A
-    certificate that proves more is kept, unless it is refuted: of the same parameters if no error is found, of others
-    if a step or a member is named.
+    certificate that proves more is kept: of the same parameters if less was to be proven and nothing speaks against
+    it, and of others if a step or a member is named.
 
     Args:
         path: Run directory.
@@ -141,7 +141,8 @@ def certify_run(
                 bar.update(count)
         result["witnesses"].append({"witness": certificate.XLA, "strings": strings, "largest_gap": gap})
     same = older.get("parameters_sha256") == identity["parameters_sha256"]
-    if _strength(older) > _strength(result) and (not result["errors"] if same else named):
+    agrees = not result["errors"] and (result["theorem"] if theorem else not prove)
+    if _strength(older) > _strength(result) and (agrees if same else named):
         tell(f"{file} proves more, of step {older.get('step')}, and is kept")
     else:
         files.write_json(file, result)

@@ -146,12 +146,16 @@ def read_files(files: tuple[str, str]) -> Lines:
     if len(sides[0]) != len(sides[1]):
         counts = " and ".join(f"{file} has {len(side):,} lines" for file, side in zip(files, sides, strict=True))
         raise UserError(f"{counts}: give two files whose lines belong together", DATA)
-    for file, side, use in zip(files, sides, ("left out, with their translations", "kept"), strict=True):
-        empty = [str(number) for number, line in enumerate(side, 1) if not line.strip()]
-        if empty:
-            some = ", ".join(empty[:5]) + (", ..." if len(empty) > 5 else "")
-            tell(f"{file}: {len(empty):,} empty lines ({some}) are {use}")
-    filled = [n for n, source in enumerate(sides[0]) if source.strip()]
+    blank, filled = [], []
+    for n, source in enumerate(sides[0]):
+        (filled if source.strip() else blank).append(n)
+    untranslated = [n for n in filled if not sides[1][n].strip()]
+    for file, lines, use in zip(
+        files, (blank, untranslated), ("left out, with their translations", "kept"), strict=True
+    ):
+        if lines:
+            some = ", ".join(str(n + 1) for n in lines[:5]) + (", ..." if len(lines) > 5 else "")
+            tell(f"{file}: {len(lines):,} empty lines ({some}) are {use}")
     if not filled:
         raise UserError(f"{files[0]} has only empty lines: give a sentence a line", DATA)
     return Lines(sides[0], sides[1], files).choose(filled)

@@ -65,12 +65,12 @@ def test_lines_belong_together_whatever_their_ends(files):
 
 
 def test_pairs_without_a_source_are_left_out(files, capsys):
-    names = files("one\n\n \nfour\n", "eins\n\nzwei\nvier\n")
+    names = files("one\n\n \nfour\n", "eins\n\nzwei\n\n")
     found = corpus.read_files(names)
-    assert found.sources == ["one", "four"] and found.targets == ["eins", "vier"]
+    assert found.sources == ["one", "four"] and found.targets == ["eins", ""]
     reported = capsys.readouterr().err.splitlines()
     assert reported[0] == f"{names[0]}: 2 empty lines (2, 3) are left out, with their translations"
-    assert reported[1] == f"{names[1]}: 1 empty lines (2) are kept"
+    assert reported[1] == f"{names[1]}: 1 empty lines (4) are kept"
 
 
 @pytest.mark.parametrize(
