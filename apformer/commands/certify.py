@@ -141,6 +141,7 @@ def certify_run(
                 bar.update(count)
         result["witnesses"].append({"witness": certificate.XLA, "strings": strings, "largest_gap": gap})
     same = older.get("parameters_sha256") == identity["parameters_sha256"]
+    # What asked for less, and found nothing wrong, does not replace a proof of the same parameters.
     agrees = not result["errors"] and (result["theorem"] if theorem else not prove)
     if _strength(older) > _strength(result) and (agrees if same else named):
         tell(f"{file} proves more, of step {older.get('step')}, and is kept")

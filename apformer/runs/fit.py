@@ -261,22 +261,9 @@ def _ends(checkpoints: Checkpoints, step: int, proven: Callable[[int], bool]) ->
 
 
 def _compiled_settings(settings: Settings) -> Settings:
-    """Return the settings that decide the compiled program, the others at their defaults: the key of the jit cache.
-
-    The rows of a package's task may depend on the seed, as a split does.
-    """
-    training = ("seed",) * (settings.task in tasks.OWN) + (
-        "recipe",
-        "until",
-        "keep",
-        "average",
-        "save_every",
-        "patience",
-        "log_to",
-        "run_dir",
-    )
-    parts = {"training": training} | tasks.of(settings).NOT_COMPILED
-    for name, fields in parts.items():
+    """Return the settings that decide the compiled program, the others at their defaults: the key of the jit cache."""
+    training = ("recipe", "until", "keep", "average", "save_every", "patience", "log_to", "run_dir")
+    for name, fields in (("training", training), *tasks.of(settings).NOT_COMPILED.items()):
         part = getattr(settings, name)
         settings = with_part(settings, name, **{field: getattr(type(part)(), field) for field in fields})
     return settings

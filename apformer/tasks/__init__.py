@@ -116,7 +116,7 @@ class Task(Protocol):
 
     @staticmethod
     def sample(key: jax.Array, settings: Settings, train_rows: Any) -> Any:
-        """Return the batch of a step; pure. The recipe and the settings in NOT_COMPILED have their defaults here."""
+        """Return the batch of a step; pure. `settings` has the defaults of the recipe and of NOT_COMPILED."""
         ...
 
     @staticmethod

@@ -25,7 +25,10 @@ from apformer.tokenizers.digits import VOCABULARY
 
 PREFIX_WEIGHT = 4.0  # weight of the loss of rows of two terms; the loss of the other rows has weight 1
 
-NOT_COMPILED = {"options": ("dataset", "test_sequences")}  # settings that no compiled program depends on
+NOT_COMPILED = {  # settings that no compiled program depends on
+    "training": ("seed",),
+    "options": ("dataset", "test_sequences"),
+}
 
 _draw = jax.jit(generator.draw, static_argnums=(1, 2, 3))
 

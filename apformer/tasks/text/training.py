@@ -23,6 +23,7 @@ from apformer.tokenizers import pretrained
 from apformer.tokenizers import text as text_tokenizer
 
 NOT_COMPILED = {  # settings that no compiled program depends on
+    "training": ("seed",),
     "data": ("text", "tokenizer", "special_tokens", "validation_share"),
     "options": ("init_from",),
 }

@@ -26,6 +26,7 @@ from apformer.tasks.translation import corpus, scores, vocabularies
 from apformer.tasks.translation.batches import Batch, Padded
 
 NOT_COMPILED = {  # settings that no compiled program depends on
+    "training": ("seed",),
     "data": tuple(field.name for field in fields(corpus.Config) if field.name != "widths"),
     "options": ("init_from", "beams", "alpha"),
 }

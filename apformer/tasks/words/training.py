@@ -17,6 +17,7 @@ from apformer.tasks.words.nearest import listed_words
 from apformer.tokenizers import words
 
 NOT_COMPILED = {  # settings that no compiled program depends on
+    "training": ("seed",),
     "data": ("text", "digits", "min_count", "validation_share"),
     "options": ("words", "neighbours"),
 }

@@ -20,7 +20,7 @@ from apformer.tasks.hard_rows import VALIDATION_KEY, VALIDATION_ROWS, hardest, m
 from apformer_lab import rows
 from apformer_lab.rows import Batch, Format
 
-NOT_COMPILED = {"options": ("test_sequences",)}
+NOT_COMPILED = {"training": ("seed",), "options": ("test_sequences",)}
 
 
 @dataclass(frozen=True)
