@@ -125,10 +125,13 @@ def run(args):
     print(f"at most {memory:.2f} GB of memory, Python and JAX included")
     numbers = {
         "wrong": sum(result["wrong"] for result in found.values()),
+        "characters": sum(result["characters"] for result in found.values()),
+        "most": max(result["characters"] for result in found.values()),
+        "longest": max(result["seconds"] for result in found.values()),
         "gigabytes": memory,
         "most_digits": max(args.digits),
+        "trained": loaded.settings.data.digits,
     }
-    numbers["characters"] = sum(result["characters"] for result in found.values())
     study.finish(numbers, table(found), draw_figure(found))
 
 
