@@ -24,6 +24,7 @@ from apformer.flags import require, require_whole
 # Files of folders that hold a run, a model or tokens.
 OTHERS = {"metrics.jsonl", "model.safetensors", "model.safetensors.index.json", "000000.bin"}
 SHOWN = 5  # most names of skipped files in a message
+HEAD = 2**13  # bytes of a file that are read first
 
 
 @dataclass(frozen=True)
@@ -100,9 +101,12 @@ def read_folder(folder: str | Path) -> str:
             continue
         name = min(others & {*path.parents}, default=path)
         with suppress(UserError, OSError):
-            if name is path and path.is_file() and path.stat().st_size and "\0" not in (text := read_file(path)):
-                texts.append(text)
-                continue
+            if name is path and path.is_file() and path.stat().st_size:
+                with open(path, "rb") as file:
+                    is_text = b"\0" not in file.read(HEAD)  # else a large image would be read to its end
+                if is_text and "\0" not in (text := read_file(path)):
+                    texts.append(text)
+                    continue
         skipped[str(name)] = None
     message = f"{folder}: {len(texts):,} texts read"
     if skipped:

@@ -45,6 +45,7 @@ def books(tmp_path):
         (folder / name).write_bytes(content)
     for name in (".hidden", ".git/config", "runs/a/config.json", "runs/a/metrics.jsonl", "tokens/000000.bin"):
         (folder / name).write_text("{}")
+    os.truncate(folder / "zeros", 2**40)  # which no memory holds
     os.mkfifo(folder / "pipe")
     (folder / "dangling").symlink_to("nowhere")
     (folder / "loop").symlink_to(".")
