@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from apformer import word2vec
+from apformer.errors import UserError
 from apformer.flags import require, require_whole
 from apformer.settings import Settings, with_part
 from apformer.tasks import Loss, LossAndMetrics
@@ -44,9 +45,14 @@ def load(settings: Settings) -> tuple[Settings, corpus.Rows]:
     """Return the settings, with the vocabulary size of the text, and the rows.
 
     Raises:
-        UserError: DATA for a text without neighbours, USAGE for a word of --words that the text lacks.
+        UserError: DATA for a text without neighbours, USAGE for a word of --words that the text lacks, and for a
+            --subsample that leaves no text.
     """
-    rows = corpus.read(settings.data)
+    cfg, rows = settings.data, corpus.read(settings.data)
+    expected_V = rows.counts_V * np.asarray(words.keep_probability(rows.counts_V, cfg.subsample))
+    if expected_V.sum() < 2:
+        fault = f"--subsample {cfg.subsample} leaves no two words of {corpus.source(cfg)} to a step"
+        raise UserError(f"{fault}: give a greater value, or a longer text")
     listed_words(settings, rows.vocabulary)
     return with_part(settings, "model", vocab_size=len(rows.vocabulary)), rows
 
