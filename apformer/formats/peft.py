@@ -47,6 +47,7 @@ VALUES = {  # values of options of `peft` that leave W = W_0 + alpha / r (B A)^T
 }
 AGAIN = "save the adapter again, or give another"
 BASE = "give the model that it was trained on"
+MERGE = "merge the adapter with `peft`, and give the merged folder"
 
 
 def save(
@@ -167,12 +168,12 @@ def _read_config(path: Path) -> dict[str, Any]:
     for name, fitting in VALUES.items():
         if config.get(name) not in fitting:
             fault = f"{path}: {name} is {json.dumps(config[name])}, and only {json.dumps(fitting[-1])} is supported"
-            raise UserError(f"{fault}: merge the adapter with `peft`, and give the merged folder", CHECKPOINT)
+            raise UserError(f"{fault}: {MERGE}", CHECKPOINT)
     numbers: dict[str, Any] = {name: config.get(name) for name in ("r", "lora_alpha")}
     for pattern in ("rank_pattern", "alpha_pattern"):
         config[pattern] = config.get(pattern) or {}
         if not isinstance(config[pattern], dict) or not all(re.fullmatch(r"[\w.]+", name) for name in config[pattern]):
-            raise UserError(f"{path}: {pattern} names no matrix by its name: {AGAIN}", CHECKPOINT)
+            raise UserError(f"{path}: {pattern} names no matrix by its name: {MERGE}", CHECKPOINT)
         numbers |= {f"{pattern} {name}": number for name, number in config[pattern].items()}
     for name, number in numbers.items():
         if type(number) not in (int, float) or not 0 < number < 1e9:
