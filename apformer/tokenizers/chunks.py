@@ -54,7 +54,10 @@ def split(text: str, pattern: str = GPT4_PATTERN) -> list[str]:
 
 @cache
 def _by_pattern(tokenizers: ModuleType, pattern: str) -> Any:  # Python's own `re` has no \p{L}.
-    return tokenizers.pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
+    try:
+        return tokenizers.pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
+    except Exception as error:  # which is all that the library raises
+        raise UserError(f"{pattern} is no regular expression ({error}): give another pattern", DATA) from None
 
 
 def refuse_special(text: str, names: Iterable[str], allowed: str | Collection[str]) -> None:

@@ -67,7 +67,8 @@ def load(path: str | Path) -> Characters | BytePairs:
         raise UserError(f"{path} is not a tokenizer, since it is not valid JSON ({error}): {remedy}", DATA) from None
     if isinstance(content, dict) and content.keys() == {"characters"}:
         return _characters(content["characters"], path)
-    return _of_content(_with_added(content, path.parent), path)
+    # The other files of a folder belong to its tokenizer.json.
+    return _of_content(_with_added(content, path.parent) if path.name == "tokenizer.json" else content, path)
 
 
 def _of_content(content: Any, path: Path) -> BytePairs:

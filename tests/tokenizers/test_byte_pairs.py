@@ -19,7 +19,6 @@ MINBPE_TEXTS = ["", "?", "hello world!!!? (안녕하세요!) lol123 😉"]  # th
 SPECIAL = {
     "<|endoftext|>": 100257,
     "<|fim_prefix|>": 100258,
-    "<|fim_middle|>": 100259,
     "<|fim_suffix|>": 100260,
     "<|endofprompt|>": 100276,
 }
@@ -29,10 +28,10 @@ def test_the_example_of_minbpe():
     tokenizer = train("aaabdaaabac", 256 + 3)
     assert tokenizer.encode("aaabdaaabac") == [258, 100, 258, 97, 99]
     assert tokenizer.decode([258, 100, 258, 97, 99]) == "aaabdaaabac"
-    assert {token: tokenizer.vocab[token] for token in (97, 256, 257, 258)} == {
-        **{97: b"a", 256: b"aa", 257: b"aaa", 258: b"aaab"}
-    }
+    assert [tokenizer.vocab[token] for token in (97, 256, 257, 258)] == [b"a", b"aa", b"aaa", b"aaab"]
     assert len(tokenizer.vocab) == 259
+    with refused(DATA, r"\(\[ is no regular expression"):
+        train("aa", 257, "([")
 
 
 def plainly(text, vocab_size):
@@ -89,8 +88,8 @@ def test_load_inverts_save(tmp_path):
     tokenizer = replace(train(TEXTS["scripts"], 290), special_tokens=SPECIAL)
     tokenizer.save(tmp_path / "toy.model")
     assert load(tmp_path / "toy.model") == tokenizer
-    assert (tmp_path / "toy.model").read_text().startswith(f"minbpe v1\n{GPT4_PATTERN}\n5\n<|endoftext|> 100257\n")
-    with pytest.raises(UserError, match="has 295 tokens and ids up to 100,276, so that more than half are unused"):
+    assert (tmp_path / "toy.model").read_text().startswith(f"minbpe v1\n{GPT4_PATTERN}\n4\n<|endoftext|> 100257\n")
+    with pytest.raises(UserError, match="has 294 tokens and ids up to 100,276, so that more than half are unused"):
         pretrained.load(tmp_path / "toy.model")
     tokenizer = replace(tokenizer, special_tokens={"<|endofprompt|>": 293})
     tokenizer.save(tmp_path / "toy.model")

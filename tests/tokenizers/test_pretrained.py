@@ -9,7 +9,7 @@ from apformer.files import read_json, write_json
 from apformer.tokenizers import text as text_tokenizer
 from apformer.tokenizers.chunks import BYTES
 from apformer.tokenizers.pretrained import load, save
-from apformer.tokenizers.text import BytePairs, Characters, train_byte_pairs, train_characters
+from apformer.tokenizers.text import Characters, train_byte_pairs, train_characters
 from tests.helpers.refusals import refused
 from tests.helpers.small_texts import TEXTS
 
@@ -38,20 +38,14 @@ def write_gpt2(folder, merges=("Ġ t", "h e", "Ġt he"), drop=(), end="<|endofte
     return folder
 
 
-def test_load_inverts_save_of_characters(tmp_path):
-    characters = Characters("\t\n \"'\\é\u2028日🙂")
-    save(characters, tmp_path / "tokenizer.json")
-    assert load(tmp_path / "tokenizer.json") == load(str(tmp_path)) == characters
+def test_load_inverts_save(tmp_path, byte_pairs):
+    for tokenizer in (Characters("\t\n \"'\\é\u2028日🙂"), byte_pairs):
+        save(tokenizer, tmp_path / "tokenizer.json")
+        for path in (tmp_path / "tokenizer.json", str(tmp_path)):
+            assert load(path).to_json() == tokenizer.to_json()
 
 
-def test_load_inverts_save_of_byte_pairs(tmp_path, byte_pairs):
-    save(byte_pairs, tmp_path / "tokenizer.json")
-    loaded = load(tmp_path)
-    assert isinstance(loaded, BytePairs) and loaded.to_json() == byte_pairs.to_json()
-    assert loaded.encode(ALL).tolist() == byte_pairs.encode(ALL).tolist()
-
-
-def test_a_folder_of_gpt2(tmp_path, library):
+def test_a_folder_of_gpt2(tmp_path, byte_pairs):
     tokenizer = load(write_gpt2(tmp_path))
     assert tokenizer.vocab_size == 260
     space, t, h, e, i = (BYTES.index(ord(character)) for character in " thei")
@@ -61,6 +55,9 @@ def test_a_folder_of_gpt2(tmp_path, library):
     assert tokenizer.encode("  the<|endoftext|>he", allowed_special="all").tolist() == [space, 258, 259, 257]
     for text in (*TEXTS.values(), "a<|endoftext|>\n<|endoftext|> b", " "):
         assert tokenizer.decode(tokenizer.encode(text, allowed_special="all")) == text
+    with refused(DATA, r"character 5 begins the special token <\|endoftext\|>: give --s"):
+        tokenizer.encode("the <|endoftext|>")
+    assert byte_pairs.decode(byte_pairs.encode("<|endoftext|>")) == "<|endoftext|>"  # it has no such token
     save(tokenizer, tmp_path / "tokenizer.json")
     assert load(tmp_path).encode(ALL).tolist() == tokenizer.encode(ALL).tolist()
 
@@ -72,13 +69,6 @@ def test_gpt2_encodes_a_long_text_in_parts_as_it_does_at_once(tmp_path, library,
     for block in (1, 2, 3, 7):
         monkeypatch.setattr(text_tokenizer, "_BLOCK", block)
         assert tokenizer.encode(text).tolist() == at_once
-
-
-def test_an_end_of_text_in_a_text_is_refused_unless_it_is_allowed_or_the_tokenizer_has_none(tmp_path, byte_pairs):
-    assert byte_pairs.decode(byte_pairs.encode("<|endoftext|>")) == "<|endoftext|>"
-    tokenizer = load(write_gpt2(tmp_path))
-    with refused(DATA, r"character 5 begins the special token <\|endoftext\|>: give --s"):
-        tokenizer.encode("the <|endoftext|>")
 
 
 @pytest.fixture
@@ -111,11 +101,13 @@ def refusal(path, code=DATA):
     return str(error.value)
 
 
-def test_ids_of_hostile_files_are_refused_at_once(tmp_path):
+def test_ids_of_hostile_files_are_refused_at_once(tmp_path, byte_pairs):
     """The library goes through all ids up to the largest; and some that `added_tokens.json` gives are no numbers."""
     folder = write_gpt2(tmp_path)
     write_json(folder / "added_tokens.json", {"<|user|>": "x", "x": "y"})
     assert "add cannot be read" in refusal(folder)
+    save(byte_pairs, folder / "other.json")
+    assert load(folder / "other.json").vocab_size == 400  # it has no part in those tokens
     vocabulary = read_json(folder / "vocab.json")
     write_json(folder / "vocab.json", vocabulary | {max(vocabulary, key=vocabulary.get): 2**31})
     assert "so that more than half are unused" in refusal(folder)
