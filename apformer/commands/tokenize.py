@@ -26,6 +26,7 @@ from apformer.formats.safetensors import refuse_to_overwrite
 from apformer.report import cut
 from apformer.tasks import settings_file
 from apformer.tasks.text import corpus, folders
+from apformer.tasks.translation import vocabularies
 from apformer.tokenizers import byte_pairs, merges, pretrained
 from apformer.tokenizers.text import BytePairs, Characters, train_byte_pairs, train_characters
 
@@ -107,6 +108,9 @@ def _check(args: Tokenize) -> None:
 def load(path: str | Path) -> Characters | BytePairs:
     """Read a tokenizer of a file, a folder or a run. Raises UserError that names the path, or a run without one."""
     path = Path(path)
+    source, target = (path / name for name in vocabularies.APART)
+    if os.path.exists(source):
+        raise UserError(f"{path} has a tokenizer for each language: name {source} or {target}")
     files = [path / name for name in ("config.json", "tokenizer.json", "vocab.json")]
     if [*map(os.path.exists, files)] == [True, False, False] and not folders.is_gpt2(path):
         task = settings_file.read(path).task

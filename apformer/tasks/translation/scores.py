@@ -58,7 +58,7 @@ def language_of(cfg: Config) -> str:
     If neither begins with a code of two letters, English, whose rules sacremoses uses for unknown languages.
     """
     codes = (re.split("[-_]", name)[0].lower() for name in (PurePath(cfg.target or "").suffix[1:], cfg.to_language))
-    return next((code for code in codes if len(code) == 2 and code.isalpha()), "en")
+    return next((code for code in codes if re.fullmatch("(?!md)[a-z]{2}", code)), "en")  # train.md is Markdown
 
 
 def plain(language: str, **options: Any) -> Any:

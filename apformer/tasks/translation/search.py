@@ -10,10 +10,11 @@ import numpy as np
 
 from apformer import seq2seq
 from apformer.decoding import beam, buckets, generate
-from apformer.errors import tell
+from apformer.errors import UserError, tell
 from apformer.settings import Settings
 from apformer.tasks import Progress
 from apformer.tasks.translation import training, vocabularies
+from apformer.tasks.translation.corpus import Config
 
 BATCH_TOKENS = 1024  # of the sources of a batch, padded
 MULTIPLE = 8  # sources are padded to multiples of this, so that few programs are compiled
@@ -63,8 +64,10 @@ def translate(
         name: Name of the sentences in a message.
 
     Raises:
-        UserError: Exit code DATA, for a sentence that is too long.
+        UserError: DATA for a sentence that is too long, USAGE for a run of another task.
     """
+    if not isinstance(run.settings.data, Config):
+        raise UserError(f"{run.path} is a run of {run.settings.task}: name a run of translation")
     sentences = [sentences] if isinstance(sentences, str) else sentences
     source, target = vocabularies.load(run.path)
     sources = training.encode_side(source, sentences, name, run.settings.data, "translate shorter sentences")
