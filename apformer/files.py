@@ -20,6 +20,7 @@ from typing import Annotated, Any
 from apformer.errors import CHECKPOINT, DISK, UserError
 
 AnyPath = str | os.PathLike[str]
+Json = dict[str, Any]  # an object of JSON
 FilePath = Annotated[str, "a path"]  # a flag that is a path: `flags` expands its ~
 AGAIN = "restore the file, or train anew"  # the remedy for a file of a run
 DEEPEST = 100  # dicts and lists of JSON within each other
@@ -51,7 +52,7 @@ def require_empty(folder: AnyPath) -> None:
             raise UserError(f"{folder} holds files, and none is overwritten: give a new or an empty folder")
 
 
-def append_record(path: AnyPath, record: dict[str, Any]) -> None:
+def append_record(path: AnyPath, record: Json) -> None:
     """Append a dict to a JSON-lines file, as one whole line. Raises UserError(DISK)."""
     line = json.dumps(plain(record), allow_nan=False) + "\n"
     with disk_errors(path), open(path, "a", encoding="utf-8") as file:
@@ -72,7 +73,7 @@ def truncate_after(path: AnyPath, step: float) -> None:
     write_bytes(path, remaining)
 
 
-def read_record(line: bytes) -> dict[str, Any]:
+def read_record(line: bytes) -> Json:
     """Return the dict of a line of JSON with the key "step". Raises ValueError if the line is no such record.
 
     The other values are finite numbers or lists of them; null stands for a number that was not finite.

@@ -16,7 +16,7 @@ from apformer.errors import UserError
 from apformer.files import FilePath
 from apformer.flags import require_whole
 from apformer.runs import language_model
-from apformer.tokenizers.text import BytePairs, Characters
+from apformer.tokenizers.text import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def generate(args: Generate) -> None:
     print("", *heads[1:], sep="\n")
 
 
-def first_of(tokenizer: Characters | BytePairs) -> str:
+def first_of(tokenizer: Tokenizer) -> str:
     """Return a line end, or the first token if the vocabulary has no line end."""
     try:
         tokenizer.encode("\n")

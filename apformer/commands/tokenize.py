@@ -28,7 +28,7 @@ from apformer.tasks import settings_file
 from apformer.tasks.text import corpus, folders
 from apformer.tasks.translation import vocabularies
 from apformer.tokenizers import byte_pairs, merges, pretrained
-from apformer.tokenizers.text import BytePairs, Characters, train_byte_pairs, train_characters
+from apformer.tokenizers.text import Characters, Tokenizer, train_byte_pairs, train_characters
 
 EXAMPLE = 'apformer tokenize FOLDER --text "some words"'
 NEEDS = {  # {flag: the flags that it goes with}
@@ -105,7 +105,7 @@ def _check(args: Tokenize) -> None:
         raise UserError(f"--vocab_size {args.vocab_size} is for byte pairs: drop it")
 
 
-def load(path: str | Path) -> Characters | BytePairs:
+def load(path: str | Path) -> Tokenizer:
     """Read a tokenizer of a file, a folder or a run. Raises UserError that names the path, or a run without one."""
     path = Path(path)
     source, target = (path / name for name in vocabularies.APART)
@@ -134,7 +134,7 @@ def train(args: Tokenize) -> Said:
     return {"out": out, "vocab_size": tokenizer.vocab_size}, [f"{out}: {_kind(tokenizer)}"]
 
 
-def _use(tokenizer: Characters | BytePairs, args: Tokenize) -> Said:
+def _use(tokenizer: Tokenizer, args: Tokenize) -> Said:
     """Describe a tokenizer, encode a text or decode ids."""
     if args.decode is not None:
         text = tokenizer.decode(args.decode)
@@ -156,16 +156,16 @@ def _use(tokenizer: Characters | BytePairs, args: Tokenize) -> Said:
     return result, lines
 
 
-def _kind(tokenizer: Characters | BytePairs) -> str:
+def _kind(tokenizer: Tokenizer) -> str:
     return f"{tokenizer.vocab_size:,} tokens, {'characters' if tokenizer.by_characters else 'byte pairs'}"
 
 
-def _pieces(tokens: list[int], tokenizer: Characters | BytePairs) -> list[str]:
+def _pieces(tokens: list[int], tokenizer: Tokenizer) -> list[str]:
     r"""Return the piece of each token in quotes; bytes that are a part of a character as \xe2."""
     return ['"' + cut.escape(tokenizer.bytes_of(token)).replace("\n", "\\n") + '"' for token in tokens]
 
 
-def merging(tokenizer: Characters | BytePairs, text: str, tokens: list[int]) -> list[list[list[int]]]:
+def merging(tokenizer: Tokenizer, text: str, tokens: list[int]) -> list[list[list[int]]]:
     """Return, for each chunk of a text, the rows of tokens after each merge, from bytes on.
 
     tokens: those of the text. Raises UserError (exit USAGE) if merges alone do not produce them.

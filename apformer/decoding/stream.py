@@ -21,7 +21,7 @@ from jax import Array
 from apformer.decoding import generate as generation
 from apformer.decoding.bind import Model
 from apformer.decoding.generate import Sampling
-from apformer.tokenizers.text import BytePairs, Characters
+from apformer.tokenizers.text import Tokenizer
 
 CHUNK = 16  # most tokens of a chunk; the first chunk has one
 READ = 32  # tokens of a prompt that are read at a time
@@ -167,7 +167,7 @@ class Text:
     Characters that may begin a stop are held back until later ones decide. Stops may not be empty.
     """
 
-    tokenizer: Characters | BytePairs
+    tokenizer: Tokenizer
     ends: Collection[int] = ()
     stops: Sequence[str] = ()
     ended: bool = False

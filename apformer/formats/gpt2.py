@@ -14,7 +14,6 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +21,7 @@ import numpy as np
 
 from apformer import model
 from apformer.errors import CHECKPOINT, UserError
-from apformer.files import require_empty, write_json
+from apformer.files import Json, require_empty, write_json
 from apformer.formats import gpt2_tensors, model_folder, safetensors
 from apformer.model import Config, Params
 
@@ -153,7 +152,7 @@ def digest(params: Params, cfg: Config) -> str:
     return sha256.hexdigest()
 
 
-def config_of(cfg: Config, dtype: np.dtype | str, ends: Sequence[int]) -> dict[str, Any]:
+def config_of(cfg: Config, dtype: np.dtype | str, ends: Sequence[int]) -> Json:
     """Return the content of config.json. Arguments: see `save`."""
     first = next(iter(ends), None)
     return {
@@ -178,7 +177,7 @@ def read_config(path: Path) -> Config:
             fitting = " or ".join(json.dumps(choice) for choice in choices)
             fault = f"{path}: {name} is {json.dumps(value)}, and only {fitting} is supported"
             raise UserError(f"{fault}: give a model of that kind", CHECKPOINT)
-    values: dict[str, Any] = {
+    values: Json = {
         "activation": ACTIVATIONS[config.get("activation_function", "gelu_new")],
         "similarity": SIMILARITIES[config.get("scale_attn_weights", True)],
     }
@@ -196,7 +195,7 @@ def read_config(path: Path) -> Config:
         raise UserError(f"{path} describes no GPT-2 ({error}): fetch it anew", CHECKPOINT) from None
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> Json:
     config = model_folder.read_json(path, "give a folder with config.json and model.safetensors")
     return {OTHER_NAMES.get(name, name): value for name, value in config.items()}
 

@@ -8,7 +8,7 @@ of each shard; it may name only files in the same folder. Nothing in a folder is
 """
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -85,7 +85,7 @@ def read_file(path: Path) -> Tensors:
         return Tensors(path, headers, file.metadata() or {})
 
 
-def read_json(path: Path, remedy: str) -> dict[str, Any]:
+def read_json(path: Path, remedy: str) -> files.Json:
     """Return the dict in a file of JSON, or {} if it is no dict. Raises UserError (exit CHECKPOINT) with the remedy."""
     content = files.read_json(path, remedy)
     return content if isinstance(content, dict) else {}

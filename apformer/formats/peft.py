@@ -137,7 +137,7 @@ def load(folder: str | Path, architecture: ModuleType, params: Params, cfg: Conf
     return gpt2_tensors.to_params(weights.__getitem__, cfg)
 
 
-def _adapt(W_IO: Array, tensors: model_folder.Tensors, pair: list[str], config: dict[str, Any], place: str) -> Array:
+def _adapt(W_IO: Array, tensors: model_folder.Tensors, pair: list[str], config: files.Json, place: str) -> Array:
     """Return W + alpha / r (B A)^T for a matrix of GPT-2; with rsLoRA (Kalajdzievski 2023) alpha / sqrt(r).
 
     Raises UserError (exit CHECKPOINT) unless A and B hold floating-point numbers in the shapes of the config and the
@@ -159,7 +159,7 @@ def _adapt(W_IO: Array, tensors: model_folder.Tensors, pair: list[str], config: 
     return adapted_IO
 
 
-def _read_config(path: Path) -> dict[str, Any]:
+def _read_config(path: Path) -> files.Json:
     """Return the dict in adapter_config.json, with its options, ranks and alphas checked."""
     config = model_folder.read_json(path, f"give a folder with {CONFIG} and {WEIGHTS}")
     if config.get("peft_type") != "LORA":
@@ -169,7 +169,7 @@ def _read_config(path: Path) -> dict[str, Any]:
         if config.get(name) not in fitting:
             fault = f"{path}: {name} is {json.dumps(config[name])}, and only {json.dumps(fitting[-1])} is supported"
             raise UserError(f"{fault}: {MERGE}", CHECKPOINT)
-    numbers: dict[str, Any] = {name: config.get(name) for name in ("r", "lora_alpha")}
+    numbers: files.Json = {name: config.get(name) for name in ("r", "lora_alpha")}
     for pattern in ("rank_pattern", "alpha_pattern"):
         config[pattern] = config.get(pattern) or {}
         if not isinstance(config[pattern], dict) or not all(re.fullmatch(r"[\w.]+", name) for name in config[pattern]):
@@ -181,7 +181,7 @@ def _read_config(path: Path) -> dict[str, Any]:
     return config
 
 
-def _setting(config: dict[str, Any], pattern: str, default: str, place: str) -> Any:
+def _setting(config: files.Json, pattern: str, default: str, place: str) -> Any:
     """Return the rank or alpha of a matrix: the first value of a pattern whose key ends its name, or the default."""
     values = [value for name, value in config[pattern].items() if f".transformer.{place}".endswith(f".{name}")]
     return values[0] if values else config[default]

@@ -9,17 +9,17 @@ from typing import Any
 
 from apformer.errors import DATA, UserError
 from apformer.tokenizers.chunks import GPT2_PATTERN, GPT4_PATTERN
-from apformer.tokenizers.text import BytePairs, Characters, pre_tokenizer
+from apformer.tokenizers.text import BytePairs, Tokenizer, pre_tokenizer
 
 ANY_CASE = "(?:'[sSſ]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"  # contractions; ſ is a lower-case s
 
 
-def texts(tokenizer: Characters | BytePairs) -> list[str]:
+def texts(tokenizer: Tokenizer) -> list[str]:
     """Return the text of each token, with U+FFFD for bytes that are part of a character."""
     return [tokenizer.bytes_of(token).decode("utf-8", "replace") for token in range(tokenizer.vocab_size)]
 
 
-def pairs(tokenizer: Characters | BytePairs) -> list[tuple[int, int, int]] | None:
+def pairs(tokenizer: Tokenizer) -> list[tuple[int, int, int]] | None:
     """Return (left id, right id, merged id) of each merge in order; None if the tokenizer has no merges."""
     model = json.loads(tokenizer.to_json()).get("model", {})
     if "merges" not in model:

@@ -22,7 +22,7 @@ from apformer import files
 from apformer.errors import DATA, UserError, tell
 from apformer.tokenizers import byte_pairs, tiktoken
 from apformer.tokenizers.chunks import GPT2_PATTERN, library
-from apformer.tokenizers.text import BytePairs, Characters, byte_level, byte_of_letter
+from apformer.tokenizers.text import BytePairs, Characters, Tokenizer, byte_level, byte_of_letter
 from apformer.tokenizers.tiktoken import Vocabulary
 
 # Texts with every byte of UTF-8, with capitals, and with characters that Unicode's normal forms replace.
@@ -33,12 +33,12 @@ _PLAIN = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "specia
 _AGAIN = "restore the file, or give another tokenizer"
 
 
-def save(tokenizer: Characters | BytePairs, path: str | Path) -> None:
+def save(tokenizer: Tokenizer, path: str | Path) -> None:
     """Write a tokenizer to a file that `load` reads. Raises UserError (exit DISK) if it cannot be written."""
     files.write_text(path, tokenizer.to_json())
 
 
-def load(path: str | Path) -> Characters | BytePairs:
+def load(path: str | Path) -> Tokenizer:
     """Load the tokenizer of a file, or of a folder: its `tokenizer.json`, else its `vocab.json` and `merges.txt`.
 
     The name of a file that ends in .tiktoken must contain the name of its vocabulary, such as cl100k. Truncation and
@@ -176,12 +176,10 @@ def _from_vocabulary(vocabulary: Vocabulary, path: Path) -> BytePairs:
 
 
 def _characters(characters: Any, path: Path) -> Characters:
-    try:
-        if characters and [*characters] == sorted({*characters}) and characters.encode():
+    with _refusing(f"{path} is damaged", "restore the file"):
+        if [*characters] == sorted({*characters}) and characters.encode():
             return Characters(characters)
-    except (TypeError, AttributeError, UnicodeEncodeError):
-        pass
-    raise UserError(f"{path} is damaged: its characters are not distinct and in order; restore the file", DATA)
+        raise ValueError("its characters are not distinct and in order")
 
 
 def _read_gpt2(folder: Path) -> Any:

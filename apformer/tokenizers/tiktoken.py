@@ -53,8 +53,8 @@ def parse(text: str, path: Path) -> Vocabulary:
     pattern, special, published = RULES[name]
     rank_of: dict[bytes, int] = {}
     merges: dict[Pair, tuple[int, int]] = {}
-    for number, line in enumerate(text.split("\n"), 1):
-        if not (line := line.removesuffix("\r")):
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line:
             continue
         try:
             encoded, rank = line.split(" ")

@@ -16,6 +16,7 @@ https://huggingface.co/docs/transformers/perplexity
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable
 
 import jax
@@ -26,7 +27,7 @@ from apformer.errors import DATA, UserError
 from apformer.tasks import Progress
 from apformer.tasks.batch import Batch
 from apformer.tasks.defaults import token_nats
-from apformer.tokenizers.text import BytePairs, Characters
+from apformer.tokenizers.text import Tokenizer
 
 MOST_LOGITS = 2**26  # of a batch: 256 MB
 LARGEST = 700.0  # nats; the exponential of 710 is more than a float can hold
@@ -78,7 +79,7 @@ def _nats(apply: Callable[[jax.Array], jax.Array], batch: Batch) -> jax.Array:
 
 def measure(
     model: Model,
-    tokenizer: Characters | BytePairs,
+    tokenizer: Tokenizer,
     tokens_N: np.ndarray,
     window: int,
     stride: int | None,
@@ -88,8 +89,7 @@ def measure(
     if len(tokens_N) < 2:
         raise UserError(f"the text has {len(tokens_N)} tokens, and at least two are needed: give a longer text", DATA)
     tokens, nats = predicted(model, tokens_N, window, stride, progress)
-    counted = zip(*(array.tolist() for array in np.unique(tokens, return_counts=True)), strict=True)
-    size = sum(len(tokenizer.bytes_of(token)) * count for token, count in counted)
+    size = sum(len(tokenizer.bytes_of(token)) * count for token, count in Counter(tokens.tolist()).items())
     counts = {"tokens": len(tokens_N), "predicted": len(tokens), "bytes": size, "window": window, "stride": stride}
     return counts | of_mean(float(nats.mean())) | {"bits_per_byte": float(nats.sum()) / math.log(2) / size}
 

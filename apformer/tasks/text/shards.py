@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,7 +24,7 @@ import numpy as np
 from apformer import files
 from apformer.errors import DATA, UserError
 from apformer.tokenizers import pretrained
-from apformer.tokenizers.text import BytePairs, Characters
+from apformer.tokenizers.text import Tokenizer
 
 FORMAT = 1
 SHARD_TOKENS = 2**27
@@ -49,7 +50,7 @@ class Shards:
         Raises UserError (exit DATA) for a file that is missing, cut, or has tokens beyond the vocabulary.
         """
         tokens_RT, size = np.empty((len(start_R), length), self.dtype), self.dtype.itemsize
-        for path, begin, end in zip(self.paths, self.begins[:-1], self.begins[1:], strict=True):
+        for path, (begin, end) in zip(self.paths, pairwise(self.begins), strict=True):
             rows = np.flatnonzero((start_R < end) & (start_R + length > begin))
             if not len(rows):
                 continue
@@ -72,7 +73,7 @@ class Prepared(NamedTuple):
     train: Shards | np.ndarray
     validation: np.ndarray
     validation_characters: int
-    tokenizer: Characters | BytePairs
+    tokenizer: Tokenizer
     sha256: str  # of the text; of a folder, that of its manifest, which has those of all files
     ends: Sequence[int] = ()  # tokens that end a text of the model at init_from
 
@@ -99,9 +100,9 @@ def read(folder: str | Path) -> Prepared:
         manifest = files.parse_json(content)
         if manifest["format"] != FORMAT:
             raise ValueError(f"format {manifest['format']}")
-        dtype = DTYPES[manifest["dtype"]]
-        listed = [_listed(folder, entry) for entry in (*manifest["train"], manifest["validation"])]
-        validation_sha256, characters = manifest["validation"]["sha256"], int(manifest["validation"]["characters"])
+        dtype, last = DTYPES[manifest["dtype"]], manifest["validation"]
+        listed = [_listed(folder, entry) for entry in (*manifest["train"], last)]
+        validation_sha256, characters = last["sha256"], int(last["characters"])
         if not 0 < characters < 2**63:
             raise ValueError(f"{characters} characters")
         tokenizer_sha256 = manifest["tokenizer_sha256"]
@@ -116,11 +117,10 @@ def read(folder: str | Path) -> Prepared:
             raise _fault(path, f"is {fault}, {found_size:,} bytes instead of {size:,}")
     _verified(folder / "tokenizer.json", tokenizer_sha256)
     tokenizer = pretrained.load(folder / "tokenizer.json")
-    *paths, last = (path for path, _ in listed)
-    validation = np.frombuffer(_verified(last, validation_sha256), dtype)
-    _refuse_foreign(validation, last, tokenizer.vocab_size)
-    begins = np.cumsum([0, *(tokens for _, tokens in listed[:-1])]).tolist()
-    train = Shards(tuple(paths), tuple(begins), dtype, tokenizer.vocab_size)
+    paths, lengths = zip(*listed, strict=True)
+    validation = np.frombuffer(_verified(paths[-1], validation_sha256), dtype)
+    _refuse_foreign(validation, paths[-1], tokenizer.vocab_size)
+    train = Shards(paths[:-1], (0, *accumulate(lengths[:-1])), dtype, tokenizer.vocab_size)
     return Prepared(train, validation, characters, tokenizer, hashlib.sha256(content).hexdigest())
 
 
@@ -165,7 +165,7 @@ class Writer:
     The folder must be empty. Raises UserError (exit DISK) if a file cannot be written.
     """
 
-    def __init__(self, folder: str | Path, tokenizer: Characters | BytePairs, shard_tokens: int = SHARD_TOKENS) -> None:
+    def __init__(self, folder: str | Path, tokenizer: Tokenizer, shard_tokens: int = SHARD_TOKENS) -> None:
         self.folder, self.tokenizer, self.most, self.tokens = Path(folder), tokenizer, shard_tokens, 0
         self.dtype = DTYPES["uint16" if tokenizer.vocab_size <= 2**16 else "uint32"]
 

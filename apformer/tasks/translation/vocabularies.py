@@ -10,9 +10,8 @@ from apformer.settings import Settings
 from apformer.tasks import source_run
 from apformer.tasks.translation import corpus
 from apformer.tokenizers import pretrained
-from apformer.tokenizers.text import BytePairs, Characters, train_byte_pairs
+from apformer.tokenizers.text import Tokenizer, train_byte_pairs
 
-Tokenizer = Characters | BytePairs
 Pair = tuple[Tokenizer, Tokenizer]  # of the source, of the target
 SHARED = "tokenizer.json"
 APART = ("source_tokenizer.json", "target_tokenizer.json")
