@@ -28,7 +28,7 @@ LISTED, WRONG = 80, 60  # most translations on the page, and most wrong ones amo
 
 
 def evaluate(
-    model: Model, settings: Settings, rows: dict[str, Any], progress: Progress, translate: Callable = search
+    model: Model, settings: Settings, rows: training.Rows, progress: Progress, translate: Callable = search
 ) -> Evaluation:
     """Translate the test part, and score the translations.
 
@@ -39,12 +39,12 @@ def evaluate(
         progress: Called with the number of translated sentences, and of all.
         translate: Function translate(sources, params, settings, progress=...) -> tokens of each translation.
     """
-    language = scores.language_of(settings.data)
     options, cfg, tokenizers = settings.options, settings.data, rows["tokenizers"]
-    parts, most = {"test": rows["lines"]["test"]}, min(BESIDE, len(rows["lines"]["validation"].sources))
+    test, language = rows["lines"]["test"], scores.language_of(cfg)
+    parts, most = {"test": test}, min(BESIDE, len(rows["lines"]["validation"].sources))
     for name in ("validation", "train"):
-        lines = rows["lines"][name]
-        parts[name] = lines.choose(spread(range(len(lines.sources)), most))
+        part = rows["lines"][name]
+        parts[name] = part.choose(spread(range(len(part.sources)), most))
     sources = [
         source_S
         for part in parts.values()
@@ -53,33 +53,37 @@ def evaluate(
     begun = time.perf_counter()
     tokens = translate(sources, model.params, settings, progress=progress)
     seconds = round(time.perf_counter() - begun, 1)
-    texts, translations, scored = map(tokenizers[1].decode, tokens), {}, {}
+    texts = [*map(tokenizers[1].decode, tokens)]
+    translations, rest, scored = texts[: len(test.sources)], iter(texts), {}
     for name, part in parts.items():
-        translations[name] = [*islice(texts, len(part.sources))]
-        scored[name] = {"sentences": len(part.sources)} | scores.score(translations[name], part.targets, language)
-    lines = [*zip(parts["test"].sources, parts["test"].targets, translations["test"], strict=True)]
+        count = len(part.sources)
+        scored[name] = {"sentences": count} | scores.score([*islice(rest, count)], part.targets, language)
     head = ("source", "reference", "translation")
+    columns = zip(test.sources, test.targets, translations, strict=True)
+    lines = [dict(zip(head, line, strict=True)) for line in columns]
     result = {
         "beams": options.beams,
         "alpha": options.alpha,
         "seconds": seconds,
         **scored.pop("test"),
         "parts": scored,
-        "by_length": scores.by_length(translations["test"], parts["test"].targets, language),
-        "samples": [dict(zip(head, line, strict=True)) for line in spread(lines, SAMPLES)],
-        "listed": [dict(zip(head, line, strict=True)) for line in listed(lines)],
+        "by_length": scores.by_length(translations, test.targets, language),
+        "samples": spread(lines, SAMPLES),
+        "listed": listed(lines),
     }
-    clean = ["\t".join(" ".join(cell.split()) for cell in row) + "\n" for row in (head, *lines)]
+    table_rows = (head, *(line.values() for line in lines))
+    clean = ["\t".join(" ".join(cell.split()) for cell in row) + "\n" for row in table_rows]
     shown = next((n for n in range(len(lines)) if 4 <= len(tokens[n]) <= 16), 0)
     written = tokens[shown][: cfg.longest - 1]  # learned positions must also hold the end token before it
     figures = draw_attention(model.params, settings.model, sources[shown], written, tokenizers)
     return Evaluation(result, table(result), figures, {"translations.tsv": "".join(clean)})
 
 
-def listed(lines: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
-    """Return some (source, reference, translation) for the page, mostly wrong translations."""
-    wrong = spread([n for n, (_, reference, text) in enumerate(lines) if text != reference], WRONG)
-    right = spread([n for n, (_, reference, text) in enumerate(lines) if text == reference], LISTED - len(wrong))
+def listed(lines: list[dict]) -> list[dict]:
+    """Return some lines for the page, mostly wrong translations; their keys are source, reference and translation."""
+    is_right = [line["translation"] == line["reference"] for line in lines]
+    wrong = spread([n for n, right in enumerate(is_right) if not right], WRONG)
+    right = spread([n for n, right in enumerate(is_right) if right], LISTED - len(wrong))
     return [lines[n] for n in sorted([*right, *wrong])]
 
 

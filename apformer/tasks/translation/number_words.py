@@ -21,7 +21,7 @@ SPLITS = tuple(SHARES)
 def split_of(numbers_N: np.ndarray) -> np.ndarray:
     """Return the split of each number, an index into SPLITS, by a hash; nine in ten are for training."""
     hash_N = np.asarray(numbers_N, np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(32)  # Knuth's, by 2^64 / phi
-    return np.digitize(hash_N % np.uint64(100), (90, 95)).astype(np.int64)
+    return np.digitize(hash_N % np.uint64(100), (90, 95))
 
 
 def draw(seed: int, count: int, largest: int, split: str) -> list[int]:

@@ -13,13 +13,11 @@ import optax
 
 from apformer import loss, seq2seq
 from apformer.analysis import ablate
+from apformer.files import Json
 from apformer.report import sections
 from apformer.settings import Settings
 from apformer.tasks.translation import batches, scores, training, vocabularies
-from apformer.tasks.translation.corpus import Config
 from apformer.tokenizers import merges
-
-Json = dict[str, Any]  # an evaluation, or a section of the page
 
 ROWS = 48  # most validation pairs
 WORK = 1.5e9  # multiplications for them in the page, about a second
@@ -42,10 +40,13 @@ def page(settings: Settings, rows: Any, params: Any, evaluation: Json | None, pa
         pairs = sections.attempt(missing, "byte_pairs", lambda: merges.of(tokenizer))
         return {"vocabulary": [*merges.texts(tokenizer), END], "byte_pairs": pairs}
 
+    does = f"translates numbers up to {cfg.largest:,} from “{cfg.from_language}” to “{cfg.to_language}”"
+    if cfg.source:
+        does = f"translates text like {Path(cfg.source).name} to text like {Path(cfg.target).name}"
     source, target = vocabularies.load(path)
     shown = words(target) | {
         "task": sections.task(
-            _does(cfg),
+            does,
             sections.text("Type a sentence to translate.", cfg.longest),
             judges="tokens",
             plays="translate",
@@ -60,12 +61,6 @@ def page(settings: Settings, rows: Any, params: Any, evaluation: Json | None, pa
     if source is not target:
         shown["source_words"] = words(source) | {"end": settings.model.source_vocab_size - 1}
     return shown if params is None else shown | ask(settings, rows, params)
-
-
-def _does(cfg: Config) -> str:
-    if cfg.source and cfg.target:
-        return f"translates text like {Path(cfg.source).name} to text like {Path(cfg.target).name}"
-    return f"translates numbers up to {cfg.largest:,} from “{cfg.from_language}” to “{cfg.to_language}”"
 
 
 def ask(settings: Settings, rows: Any, params: Any) -> Json:

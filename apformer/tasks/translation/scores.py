@@ -74,8 +74,8 @@ def plain(language: str, **options: Any) -> Any:
         return sacrebleu.BLEU(tokenize="char", **options)
 
 
-def metrics(language: str) -> dict[str, tuple[Any, Callable[[str], Any], str]]:
-    """Return, for each key of NAMES, (metric of sacrebleu, function to prepare a text, end of the signature).
+def score(translations: Sequence[str], references: Sequence[str], language: str) -> files.Json:
+    """Return both kinds of BLEU and chrF, 0 to 100, with their signatures, and the share of exact translations.
 
     For languages without spaces between words, sacrebleu tokenises for both kinds of BLEU, the second in lower case.
     """
@@ -87,13 +87,10 @@ def metrics(language: str) -> dict[str, tuple[Any, Callable[[str], Any], str]]:
         # force: without it sacrebleu warns that the texts are tokenised already.
         metric = sacrebleu.BLEU(tokenize="none", lowercase=True, force=True)
         tokenized = metric, moses(language), f"|lc.norm.moses-{language}|sacremoses:{sacremoses.__version__}"
-    return {"bleu": (plain(language), str, ""), "tokenized_bleu": tokenized, "chrf": (sacrebleu.CHRF(), str, "")}
-
-
-def score(translations: Sequence[str], references: Sequence[str], language: str) -> dict[str, Any]:
-    """Return both kinds of BLEU and chrF, 0 to 100, with their signatures, and the share of exact translations."""
-    scored: dict[str, Any] = {"exact": exact(translations, references)}
-    for name, (metric, prepare, end) in metrics(language).items():
+    # (metric, function that prepares a text, end of the signature)
+    metrics = {"bleu": (plain(language), str, ""), "tokenized_bleu": tokenized, "chrf": (sacrebleu.CHRF(), str, "")}
+    scored: files.Json = {"exact": exact(translations, references)}
+    for name, (metric, prepare, end) in metrics.items():
         sides = [[prepare(text) for text in side] for side in (translations, references)]
         scored |= {name: corpus_score(metric, *sides), NAMES[name][1]: f"{metric.get_signature()}{end}"}
     return scored
@@ -110,7 +107,7 @@ def exact(translations: Sequence[str], references: Sequence[str]) -> float:
     return float(np.mean([text == reference for text, reference in zip(translations, references, strict=True)]))
 
 
-def by_length(translations: Sequence[str], references: Sequence[str], language: str) -> list[dict[str, Any]]:
+def by_length(translations: Sequence[str], references: Sequence[str], language: str) -> list[files.Json]:
     """Return scores by the words of the references: "words" [least, most or None], "sentences", "bleu", "exact"."""
     groups, metric = defaultdict(list), plain(language)
     tokenize = metric.tokenizer if language in WITHOUT_SPACES else str
@@ -125,7 +122,7 @@ def by_length(translations: Sequence[str], references: Sequence[str], language: 
     return table
 
 
-def by_part(result: dict[str, Any]) -> list[list[str]]:
+def by_part(result: files.Json) -> list[list[str]]:
     """Return a table of the scores of each part; its first row is the header."""
     rows = [["part", "sentences", *(name for name, _ in NAMES.values()), "exact"]]
     for name, part in {"test": result, **result["parts"]}.items():

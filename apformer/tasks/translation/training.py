@@ -30,6 +30,7 @@ NOT_COMPILED = {  # settings that no compiled program depends on
     "data": tuple(field.name for field in fields(corpus.Config) if field.name != "widths"),
     "options": ("init_from", "beams", "alpha"),
 }
+Rows = dict[str, Any]  # see the docstring of the package
 WIDTHS = 6
 VALIDATION_TOKENS = 4096  # tokens of each side of a batch
 
@@ -44,7 +45,7 @@ def check(settings: Settings) -> int:
     return settings.data.longest
 
 
-def load(settings: Settings) -> tuple[Settings, dict[str, Any]]:
+def load(settings: Settings) -> tuple[Settings, Rows]:
     """Return the settings, with the vocabulary sizes and the widths of the data, and the rows.
 
     Byte pairs are learned from the training part. Training pairs longer than all --widths are left out.
@@ -87,18 +88,18 @@ def stored_settings(settings: Settings, path: Path) -> Settings:
     return with_part(settings, "options", init_from=str(path))
 
 
-def files(rows: dict[str, Any]) -> dict[str, str]:
+def files(rows: Rows) -> dict[str, str]:
     """Return {name: text} of the tokenizer files, and of the letters of the sources."""
     letters = "".join(sorted({*"".join(rows["lines"]["train"].sources)}))
     return vocabularies.files(rows["tokenizers"]) | {corpus.LETTERS: letters}
 
 
-def train_rows(rows: dict[str, Any]) -> tuple[Padded, ...]:
+def train_rows(rows: Rows) -> tuple[Padded, ...]:
     """Return the training pairs of each width, on the device."""
     return jax.device_put(rows["train"])
 
 
-def describe(settings: Settings, rows: dict[str, Any]) -> dict[str, Any]:
+def describe(settings: Settings, rows: Rows) -> dict[str, Any]:
     """Return the description of the data in config.json: counts and hashes, which a resumed run compares."""
     cfg, lines = settings.data, rows["lines"]
     text = "\n".join(line for part in lines.values() for side in part[:2] for line in side)
@@ -147,7 +148,7 @@ def sample(key: jax.Array, settings: Settings, train_rows: tuple[Padded, ...]) -
     return padded.draw(key, train_rows, padded.rows_of(settings.data.widths, settings.training.batch_size))
 
 
-def validation(settings: Settings, rows: dict[str, Any]) -> tuple[Padded, ...]:
+def validation(settings: Settings, rows: Rows) -> tuple[Padded, ...]:
     """Return all validation pairs, in batches of each width."""
     return tuple(padded.consecutive(part, VALIDATION_TOKENS) for part in rows["validation"] if len(part.source_NS))
 
