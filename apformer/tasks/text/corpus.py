@@ -141,5 +141,5 @@ def starts(random: np.ndarray, places: int) -> np.ndarray:
     """
     if places < 2**31:
         return random.astype(np.int64)
-    high_B, low_B = np.moveaxis(random.astype(np.uint64), -1, 0)
-    return ((high_B << np.uint64(32) | low_B) % np.uint64(places)).astype(np.int64)
+    bits_B = random.astype(np.uint64) @ np.array([2**32, 1], np.uint64)
+    return (bits_B % np.uint64(places)).astype(np.int64)

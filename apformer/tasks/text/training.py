@@ -70,10 +70,10 @@ def read_rows(settings: Settings) -> shards.Prepared:
     cfg = settings.data
     vocab_size, source = settings.model.vocab_size, settings.options.init_from
     if shards.are_in(cfg.text):
-        prepared = _prepared_rows(cfg)
+        rows = _prepared_rows(cfg)
         if source is not None:
-            text_tokenizer.for_model(prepared.tokenizer, vocab_size, source)
-        return prepared
+            text_tokenizer.for_model(rows.tokenizer, vocab_size, source)
+        return rows
     text = corpus.read(cfg.text)
     if not text:
         raise UserError(f"{cfg.text} is empty: give a text to train on", DATA)
@@ -98,7 +98,7 @@ def read_rows(settings: Settings) -> shards.Prepared:
             raise UserError(f"the {name} part of {cfg.text}: {error}", error.exit_code) from None
     train_N, validation_N = tokens
     sha256 = hashlib.sha256(text.encode()).hexdigest()
-    return _rows(cfg, shards.Prepared(train_N, validation_N, len(parts[1]), tokenizer, sha256))
+    return shards.Prepared(train_N, validation_N, len(parts[1]), tokenizer, sha256)
 
 
 def _prepared_rows(cfg: corpus.Config) -> shards.Prepared:
@@ -113,15 +113,7 @@ def _prepared_rows(cfg: corpus.Config) -> shards.Prepared:
         if named is None or prepared.tokenizer.to_json() not in (named.to_json(), named.with_end()[0].to_json()):
             fault = f"the tokenizer of {cfg.tokenizer} is not the one that {cfg.text} was prepared with"
             raise UserError(f"{fault}: prepare the text with it in another folder, or name the other", DATA)
-    return _rows(cfg, prepared)
-
-
-def _rows(cfg: corpus.Config, tokens: shards.Prepared) -> shards.Prepared:
-    for name, tokens_N in (("training", tokens.train), ("validation", tokens.validation)):
-        if len(tokens_N) <= cfg.context:
-            fault = f"the {name} part of {cfg.text} has {len(tokens_N):,} tokens, a row {cfg.context + 1:,}"
-            raise UserError(f"{fault}: give a longer text, or a smaller --context", DATA)
-    return tokens
+    return prepared
 
 
 def stored_settings(settings: Settings, path: Path) -> Settings:
@@ -136,7 +128,11 @@ def stored_settings(settings: Settings, path: Path) -> Settings:
 
 def load(settings: Settings) -> tuple[Settings, shards.Prepared]:
     """Return the settings, with the vocabulary size of the tokenizer, and the rows. Raises UserError."""
-    rows = read_rows(settings)
+    cfg, rows = settings.data, read_rows(settings)
+    for name, tokens_N in (("training", rows.train), ("validation", rows.validation)):
+        if len(tokens_N) <= cfg.context:
+            fault = f"the {name} part of {cfg.text} has {len(tokens_N):,} tokens, a row {cfg.context + 1:,}"
+            raise UserError(f"{fault}: give a longer text, or a smaller --context", DATA)
     if settings.options.init_from is not None:
         return settings, rows._replace(ends=folders.ends(settings.options.init_from))
     return with_part(settings, "model", vocab_size=rows.tokenizer.vocab_size), rows
@@ -175,7 +171,7 @@ def describe(settings: Settings, rows: shards.Prepared) -> dict:
     """
     return {
         "source": settings.data.text,
-        "tokens": {part: len(getattr(rows, part)) for part in ("train", "validation")},
+        "tokens": {"train": len(rows.train), "validation": len(rows.validation)},
         "validation_characters": rows.validation_characters,
         "sha256": rows.sha256,
         "tokenizer_sha256": hashlib.sha256(rows.tokenizer.to_json().encode()).hexdigest(),

@@ -80,7 +80,7 @@ def nearest(
         for sign, word in zip(["+", *term.split()[1::2]], term.split()[::2], strict=True):
             weights[word] += -1 if sign == "-" else 1
         terms, signs = [*weights], [*weights.values()]
-        k = min(count, len(vocabulary) - len({*terms}))
+        k = min(count, len(vocabulary) - len(terms))
         nearest_K, cosine_K = word2vec.nearest(params, [vocabulary.index(word) for word in terms], signs, k)
         if not jnp.isfinite(cosine_K).all():
             raise UserError(f"the words of {term} cancel out: give others")

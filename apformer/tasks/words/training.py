@@ -9,7 +9,7 @@ import numpy as np
 
 from apformer import word2vec
 from apformer.errors import UserError
-from apformer.flags import require, require_whole
+from apformer.flags import require_whole
 from apformer.settings import Settings, with_part
 from apformer.tasks import Loss, LossAndMetrics
 from apformer.tasks.defaults import cast_params
@@ -34,9 +34,8 @@ class Batch(NamedTuple):
 
 def check(settings: Settings) -> int:
     """Return the number of words of a window. Raises UserError (exit USAGE) for a flag that is out of range."""
-    cfg, options = settings.model, settings.options
-    require("d_model", cfg.d_model >= 2, cfg, "at least 2, for the picture")
-    require_whole("neighbours", options)
+    require_whole("d_model", settings.model, 2)  # for the picture
+    require_whole("neighbours", settings.options)
     corpus.check(settings.data)
     return 2 * settings.data.window + 1
 
@@ -65,7 +64,7 @@ def describe(settings: Settings, rows: corpus.Rows) -> dict:
             digest.update(np.asarray(array_T).tobytes())
     return {
         "source": corpus.source(settings.data),
-        "words": {part: int(getattr(rows, part).length) for part in ("train", "validation")},
+        "words": {"train": int(rows.train.length), "validation": int(rows.validation.length)},
         "vocabulary": len(rows.vocabulary),
         "sha256": digest.hexdigest(),
     }

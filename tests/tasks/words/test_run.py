@@ -97,7 +97,7 @@ def test_flags_are_refused_before_anything_is_made(file, tmp_path, fails):
     for flags, code, sentence in (
         ("--words king,C3W66", errors.USAGE, "--words king is none of the 35 words that occur 1 times or more"),
         ("--min_count 1000", errors.DATA, "has 0 words that occur 1000 times or more, too few"),
-        ("--d_model 1", errors.USAGE, "--d_model 1 is out of range: give at least 2"),
+        ("--d_model 1", errors.USAGE, "--d_model 1 is out of range: give 2 to"),
         ("--window 0", errors.USAGE, "--window 0 is out of range: give 1 to 2147483647"),
         ("--subsample 1e-9", errors.USAGE, "--subsample 1e-09 leaves no two words of "),
         ("--subsample 0", errors.USAGE, "--subsample 0.0 is out of range: give more than 0 and at most 1"),
