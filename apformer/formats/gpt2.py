@@ -21,7 +21,7 @@ import numpy as np
 
 from apformer import model
 from apformer.errors import CHECKPOINT, UserError
-from apformer.files import Json, require_empty, write_json
+from apformer.files import AnyPath, Json, require_empty, write_json
 from apformer.formats import gpt2_tensors, model_folder, safetensors
 from apformer.model import Config, Params
 
@@ -87,7 +87,7 @@ BUFFERS = r"h\.\d+\.attn\.(masked_)?bias$"  # the causal mask, which old files c
 AGAIN = "fetch both files again, or save the model again with `model.save_pretrained(folder)`"
 
 
-def load(folder: str | Path) -> tuple[Config, Params]:
+def load(folder: AnyPath) -> tuple[Config, Params]:
     """Load (cfg, params) from a GPT-2 folder, with tied or untied embeddings.
 
     float16 and bfloat16 become float32 parameters; float64 stays if JAX has 64-bit numbers enabled. Heads for other
@@ -113,7 +113,7 @@ def load(folder: str | Path) -> tuple[Config, Params]:
     return cfg, gpt2_tensors.to_params(read, cfg)
 
 
-def save(folder: str | Path, params: Params, cfg: Config, ends: Sequence[int] = ()) -> None:
+def save(folder: AnyPath, params: Params, cfg: Config, ends: Sequence[int] = ()) -> None:
     """Save a model to a new or empty folder, for `load` and `transformers`. Missing biases become zeros.
 
     ends: tokens that end a text, such as 50256, GPT-2's.

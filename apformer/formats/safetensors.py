@@ -7,7 +7,6 @@ wrongly: arrays are made contiguous here.
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -15,11 +14,11 @@ import jax
 import numpy as np
 
 from apformer.errors import CHECKPOINT, DISK, UserError
-from apformer.files import replacing
+from apformer.files import AnyPath, replacing
 
 
 @contextmanager
-def reading(path: str | Path) -> Iterator[Any]:
+def reading(path: AnyPath) -> Iterator[Any]:
     """Open a file for reading.
 
     The object has keys(), metadata(), get_slice(name) for shape and dtype, and get_tensor(name) for a numpy array.
@@ -37,7 +36,7 @@ def reading(path: str | Path) -> Iterator[Any]:
         raise UserError(f"{path} cannot be read as safetensors ({error}): {remedy}", CHECKPOINT) from None
 
 
-def write(path: str | Path, arrays: Mapping[str, jax.Array | np.ndarray], metadata: Mapping[str, str]) -> None:
+def write(path: AnyPath, arrays: Mapping[str, jax.Array | np.ndarray], metadata: Mapping[str, str]) -> None:
     """Write named arrays with metadata to a new file, atomically.
 
     Raises UserError: USAGE if the file exists, or without the `text` extra; DISK if it cannot be written.
@@ -55,13 +54,13 @@ def write(path: str | Path, arrays: Mapping[str, jax.Array | np.ndarray], metada
         temporary.chmod(mode)  # the library makes the file readable for its owner only
 
 
-def refuse_to_overwrite(path: str | Path) -> None:
+def refuse_to_overwrite(path: AnyPath) -> None:
     """Raise UserError (exit USAGE) if `path` exists."""
     if os.path.lexists(path):
         raise UserError(f"{path} is there already and is not overwritten: give another name")
 
 
-def _safetensors(path: str | Path) -> ModuleType:
+def _safetensors(path: AnyPath) -> ModuleType:
     try:
         import safetensors.numpy
     except ImportError:

@@ -25,8 +25,8 @@ def write_stablehlo(path: str | Path, architecture: str, params: Any, cfg: Any) 
     safetensors.refuse_to_overwrite(path)
     module = load_architecture(architecture)
     most = module.max_tokens(cfg)
-    constraints = [] if most is None else [f"T <= {most}"]
-    tokens_BT = jax.ShapeDtypeStruct(export.symbolic_shape("B, T", constraints=constraints), jnp.int32)
+    shape = export.symbolic_shape("B, T", constraints=[f"T <= {most}"] if most else [])
+    tokens_BT = jax.ShapeDtypeStruct(shape, jnp.int32)
     apply = jax.jit(bind(module, params, cfg).apply)
     exported = export.export(apply, platforms=("cpu", "cuda", "tpu"))(tokens_BT)
     try:

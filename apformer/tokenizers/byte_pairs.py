@@ -25,10 +25,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from pathlib import Path
 
 from apformer.errors import DATA, UserError
-from apformer.files import read_text, write_text
+from apformer.files import AnyPath, read_text, write_text
 from apformer.tokenizers.chunks import GPT4_PATTERN, refuse_special, split
 
 Pair = tuple[int, int]
@@ -85,7 +84,7 @@ class Tokenizer:
                 raise UserError(f"token {position} is {token}, which the vocabulary lacks; give ids of .vocab", DATA)
         return b"".join(self.vocab[token] for token in tokens).decode(errors="replace")
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: AnyPath) -> None:
         """Write a file that `load` and `minbpe` read. Raises UserError (exit DISK) if it cannot be written."""
         special = [f"{name} {token}" for name, token in self.special_tokens.items()]
         merges = [f"{left} {right}" for left, right in self.merges]
@@ -139,12 +138,12 @@ def merge(tokens: list[int], pair: Pair, new: int) -> list[int]:
     return merged
 
 
-def load(path: str | Path) -> Tokenizer:
+def load(path: AnyPath) -> Tokenizer:
     """Read a file that `save` or `minbpe` wrote. Raises UserError (exit DATA) that names file and line."""
     return parse(read_text(path, "give a file that `save` wrote", DATA), path)
 
 
-def parse(text: str, path: str | Path) -> Tokenizer:
+def parse(text: str, path: AnyPath) -> Tokenizer:
     """Return the tokenizer in the text of a file that `save` wrote; path: name of that file. Raises as `load`."""
     lines = text.removesuffix("\n").split("\n")
     number, special, merges, lengths, total = 1, {}, [], [1] * 256, 256

@@ -18,7 +18,7 @@ import numpy as np
 
 from apformer import files
 from apformer.errors import DATA, UserError, tell
-from apformer.files import FilePath
+from apformer.files import AnyPath, FilePath
 from apformer.flags import require, require_whole
 
 # Files of folders that hold a run, a model or tokens.
@@ -76,17 +76,17 @@ def check(cfg: Config) -> None:
     require("validation_share", 0 < cfg.validation_share < 1, cfg, "more than 0 and less than 1")
 
 
-def read(path: str | Path) -> str:
+def read(path: AnyPath) -> str:
     """Return the text of a file or a folder; report the files of a folder. Raises UserError (exit DATA)."""
     return read_folder(path) if os.path.isdir(path) else read_file(path)
 
 
-def read_file(path: str | Path) -> str:
+def read_file(path: AnyPath) -> str:
     """Return the text of a file. Raises UserError (exit DATA) if it cannot be read, or is no UTF-8; names the byte."""
     return files.read_text(path, "restore it, or give another file", DATA)
 
 
-def read_folder(folder: str | Path) -> str:
+def read_folder(folder: AnyPath) -> str:
     """Return the texts of a folder and its subfolders; report the files.
 
     Texts are sorted by path and joined by blank lines. Files that are hidden, empty or no text are

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from apformer.errors import UserError
+from apformer.files import AnyPath
 from apformer.formats import gpt2, model_folder
 from apformer.tasks import source_run
 
@@ -13,7 +14,7 @@ DOWNLOAD = "hf download gpt2 config.json model.safetensors tokenizer.json --loca
 HOW_TO_GET = f"`{DOWNLOAD}` fetches the published GPT-2"
 
 
-def is_gpt2(folder: str | Path) -> bool:
+def is_gpt2(folder: AnyPath) -> bool:
     """Return whether a folder is a GPT-2 folder rather than a run, even a damaged one.
 
     Raises UserError (exit USAGE) if it is neither.
@@ -34,12 +35,12 @@ def is_gpt2(folder: str | Path) -> bool:
     return not is_run and isinstance(config, dict) and "flags" not in config
 
 
-def holds_gpt2(folder: str | Path) -> bool:
+def holds_gpt2(folder: AnyPath) -> bool:
     """Return whether a path is a GPT-2 folder. Raises nothing."""
     return os.path.isfile(os.path.join(folder, "config.json")) and is_gpt2(folder)
 
 
-def ends(folder: str | Path) -> list[int]:
+def ends(folder: AnyPath) -> list[int]:
     """Return the ids of tokens that end a text, by generation_config.json or config.json of a folder."""
     paths = (Path(folder) / name for name in ("generation_config.json", "config.json"))
     values = (model_folder.read_json(path, "restore it").get("eos_token_id") for path in paths if path.exists())
@@ -47,7 +48,7 @@ def ends(folder: str | Path) -> list[int]:
     return [token for token in (found if isinstance(found, list) else [found]) if type(token) is int]
 
 
-def require_adaptable(folder: str | Path) -> None:
+def require_adaptable(folder: AnyPath) -> None:
     """Refuse a GPT-2 whose layers divide scores: `gpt2.load` divides the queries instead, and adapters would not fit.
 
     Raises:
@@ -58,7 +59,7 @@ def require_adaptable(folder: str | Path) -> None:
         raise UserError(f"{fault}: train all weights, or merge an adapter with `peft`")
 
 
-def read_config(folder: str | Path) -> tuple[str, Any]:
+def read_config(folder: AnyPath) -> tuple[str, Any]:
     """Return (architecture, Config) of the language model in a folder. Raises UserError if there is none."""
     path = Path(folder)
     if is_gpt2(path):

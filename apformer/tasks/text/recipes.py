@@ -77,8 +77,8 @@ def _fine_tuning(folder: str, context: int, lora_rank: int) -> Settings:
     training = Training(steps=500, batch_size=8, log_every=10, save_every=50)
     rule = optimizer.Config(learning_rate=2e-4 if lora_rank else 5e-5, warmup_steps=50, weight_decay=0.01)
     longest = load_architecture(name).max_tokens(cfg)
-    data = Config(tokenizer=str(folder), context=min(context, longest or context))
-    return Settings("text", name, training, cfg, data, Options(init_from=str(folder)), rule)
+    data = Config(tokenizer=folder, context=min(context, longest or context))
+    return Settings("text", name, training, cfg, data, Options(init_from=folder), rule)
 
 
 RECIPES = {"text": text, "baby_gpt": baby_gpt, "baby_gpt_cpu": baby_gpt_cpu}

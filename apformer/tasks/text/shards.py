@@ -113,8 +113,7 @@ def read(folder: str | Path) -> Prepared:
         with _readable(path):
             found_size = os.path.getsize(path)
         if found_size != size:
-            fault = "cut short" if found_size < size else "too long"
-            raise _fault(path, f"is {fault}, {found_size:,} bytes instead of {size:,}")
+            raise _fault(path, f"has {found_size:,} bytes instead of {size:,}")
     _verified(folder / "tokenizer.json", tokenizer_sha256)
     tokenizer = pretrained.load(folder / "tokenizer.json")
     paths, lengths = zip(*listed, strict=True)

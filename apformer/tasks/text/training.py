@@ -88,7 +88,7 @@ def read_rows(settings: Settings) -> shards.Prepared:
         tokenizer = text_tokenizer.for_model(tokenizer, vocab_size, source)
     if source not in (None, cfg.tokenizer):
         with suppress(UserError):  # a folder without a tokenizer, or one that is gone when a run is resumed
-            if tokenizer.to_json() != text_tokenizer.for_model(pretrained.load(source), vocab_size, source).to_json():
+            if tokenizer.to_json() != pretrained.load(source).to_json():
                 tell(f"the tokenizer of {cfg.tokenizer} is not that of {source}: ids mean other pieces than it learned")
     dtype, tokens = np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32, []
     for name, part in zip(("training", "validation"), parts, strict=True):

@@ -36,8 +36,8 @@ class Config:
         validation: Two such files that choose the best checkpoint. The default is one line in fifty of --source, about.
         test: Two such files that score the model. The default is another line in fifty, about.
         from_language: Language of the number words to read: one that num2words knows, or figures.
-        to_language: Language of the number words to write. With files, that of --target, for the scores; a suffix, as
-            in train.de, comes first; without either, English.
+        to_language: Language of the number words to write. With files, that of --target, for the scores, as two
+            letters; a suffix, as in train.de, comes first; without either, English.
         largest: Largest number in number words.
         numbers: Number of different number words to train on.
         test_sentences: Number of other number words that score the model. With files, all test lines are used.

@@ -184,7 +184,7 @@ FAULTS = {  # what is done to a folder, and what is said
     ),
     "cut": (
         lambda d: os.truncate(d / "000001.bin", 1998),
-        "000001.bin is cut short, 1,998 bytes instead of 2,000: restore it, or make a new folder with",
+        "000001.bin has 1,998 bytes instead of 2,000: restore it, or make a new folder with",
     ),
     "foreign": (
         lambda d: (d / "000001.bin").write_bytes(b"\xff" * 2000),
