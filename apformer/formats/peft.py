@@ -16,7 +16,6 @@ import json
 import math
 import re
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import jax.numpy as jnp
@@ -108,7 +107,7 @@ def save(
     files.write_json(folder / CONFIG, config)
 
 
-def load(folder: str | Path, architecture: ModuleType, params: Params, cfg: Config) -> Params:
+def load(folder: str | Path, params: Params, cfg: Any) -> Params:
     """Return the parameters of a model with the adapters of a folder merged into its matrices, W_0 + alpha / r (B A)^T.
 
     Raises UserError: USAGE if the base is no GPT-2; CHECKPOINT if the folder is missing or damaged, is of another
@@ -116,7 +115,7 @@ def load(folder: str | Path, architecture: ModuleType, params: Params, cfg: Conf
     digest of the base, if one was written.
     """
     folder = Path(folder)
-    if architecture.__name__ != "apformer.model":
+    if not isinstance(cfg, Config):
         raise UserError(f"--adapter {folder} is for a GPT-2, and this model is none: drop the flag")
     gpt2.require_gpt2(cfg, "an adapter is for a GPT-2: drop --adapter")
     config, tensors = _read_config(folder / CONFIG), model_folder.read(folder, WEIGHTS)
