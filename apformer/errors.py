@@ -6,6 +6,8 @@ under `machine.process.guard` prints it without a traceback and exits with its c
 
 import shlex
 import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 USAGE = 2
 DATA = 3
@@ -27,6 +29,22 @@ class UserError(Exception):
         line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in sentence)
         super().__init__(line if len(line) <= MOST else f"{line[: MOST // 2]} ... {line[-MOST // 2 :]}")
         self.exit_code = exit_code
+
+
+class Finding(NamedTuple):
+    """State of a part of a folder. what: the part; says: its state; code: exit code of a fault, 0 if it is sound."""
+
+    what: str
+    says: str
+    code: int = 0
+
+
+def found(what: str, check: Callable[..., str], *args: Any) -> Finding:
+    """Return the Finding with the sentence that check(*args) returns, or with the UserError that it raises."""
+    try:
+        return Finding(what, check(*args))
+    except UserError as fault:
+        return Finding(what, str(fault), fault.exit_code)
 
 
 def tell(line: str) -> None:

@@ -12,12 +12,12 @@ from tyro.conf import Positional, arg
 
 from apformer import files
 from apformer.commands import Run
-from apformer.errors import UserError, tell
+from apformer.errors import UserError, found, tell
 from apformer.files import FilePath
 from apformer.formats import gpt2, published
 from apformer.machine import compiler, refusals
 from apformer.runs import directory, provenance
-from apformer.runs.findings import Finding, findings, found
+from apformer.runs.findings import findings
 from apformer.tasks.text import folders
 from apformer.tokenizers import pretrained
 from apformer.tokenizers.text import for_model
@@ -49,7 +49,7 @@ def verify(args: Doctor) -> None:
         words = " ".join(filter(None, (args.run, args.folder)))
         raise UserError(f"{words} names no folder: give one after gpt2, as in `apformer doctor gpt2 FOLDER`")
     if args.folder:
-        results = [Finding(*each) for each in published.findings(path)]
+        results = published.findings(path)
     elif folders.holds_gpt2(path):
         results = [found("weights", published.weights, Path(path)), found("tokenizer", _tokenizer, path)]
     else:

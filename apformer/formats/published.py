@@ -10,20 +10,16 @@ bytes.
 """
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import optax
 
-from apformer.errors import CHECKPOINT, DATA, UserError
+from apformer.errors import CHECKPOINT, DATA, Finding, UserError, found
 from apformer.files import sha256
 from apformer.formats import gpt2, model_folder
 from apformer.model import Config
 from apformer.tokenizers import pretrained
-
-Finding = tuple[str, str, int]
-"""A part of a folder, a sentence about it, and an exit code or 0."""
 
 WEIGHTS = {  # SHA-256 of model.safetensors
     "gpt2": "248dfc3911869ec493c76e65bf2fcf7f615828b0254c12b473182f0f81d3a707",
@@ -40,32 +36,29 @@ KNOWN_TOKENS = ("hello world", [31373, 995])  # from the documentation of `tikto
 
 def findings(folder: str | Path) -> list[Finding]:
     """Compare each part of a folder with the published one."""
-    folder, findings = Path(folder), []
-
-    def compare(part: str, file: str, check: Callable[[], str]) -> int:
-        try:
-            message, code = check(), 0
-        except UserError as fault:
-            message, code = str(fault), fault.exit_code
-            if "hf download" not in message:
-                # A file that exists is not overwritten, since it may have been trained further.
-                target = f"{folder}-published" if (folder / file).exists() else folder
-                message += f"; `hf download {name} {file} --local-dir {target}` fetches it"
-        findings.append((part, message, code))
-        return code
-
-    name = "gpt2"
+    folder = Path(folder)
     try:
         cfg = gpt2.read_config(folder / "config.json")
-        name = min(gpt2.SIZES, key=lambda name: len(_differences(cfg, name)))
-    except UserError:
-        compare("config.json", "config.json", lambda: str(gpt2.read_config(folder / "config.json")))
+    except UserError as fault:
+        name, findings = "gpt2", [Finding("config.json", str(fault), fault.exit_code)]
     else:
-        compare("config.json", "config.json", lambda: _config(cfg, name))
-        if not compare("weights", model_folder.WEIGHTS, lambda: weights(folder)):
-            compare("sha256", model_folder.WEIGHTS, lambda: _sums(folder, name))
-    compare("tokenizer", "tokenizer.json", lambda: _tokenizer(folder))
-    return findings
+        name = min(gpt2.SIZES, key=lambda name: len(_differences(cfg, name)))
+        findings = [found("config.json", _config, cfg, name), found("weights", weights, folder)]
+        if not findings[-1].code:
+            findings.append(found("sha256", _sums, folder, name))
+    findings.append(found("tokenizer", _tokenizer, folder))
+    return [_with_command(finding, folder, name) for finding in findings]
+
+
+def _with_command(finding: Finding, folder: Path, name: str) -> Finding:
+    """Return a Finding, if it is a fault with the command that fetches the published file."""
+    if not finding.code or "hf download" in finding.says:
+        return finding
+    file = {"config.json": "config.json", "tokenizer": "tokenizer.json"}.get(finding.what, model_folder.WEIGHTS)
+    # A file that exists is not overwritten, since it may have been trained further.
+    target = f"{folder}-published" if (folder / file).exists() else folder
+    command = f"`hf download {name} {file} --local-dir {target}`"
+    return finding._replace(says=f"{finding.says}; {command} fetches it")
 
 
 def _differences(cfg: Config, name: str) -> dict[str, str]:

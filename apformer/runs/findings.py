@@ -6,35 +6,17 @@ the one that config.json describes.
 """
 
 import fcntl
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 
-from apformer.errors import CHECKPOINT, UserError, typed
+from apformer.errors import CHECKPOINT, Finding, UserError, found, typed
 from apformer.runs import checkpoint, directory, selection
 from apformer.runs.fit import abstract_state
 from apformer.runs.metrics import first_lost, read_metrics
 from apformer.runs.restore import load_result, load_rows, load_settings, require_files
 from apformer.settings import Settings
-
-
-class Finding(NamedTuple):
-    """State of a part of a run. what: the part; says: its state; code: the exit code of a fault, 0 if it is sound."""
-
-    what: str
-    says: str
-    code: int = 0
-
-
-def found(what: str, check: Callable[..., str], *args: Any) -> Finding:
-    """Return the Finding with the sentence that check(*args) returns, or with the UserError that it raises."""
-    try:
-        return Finding(what, check(*args))
-    except UserError as fault:
-        return Finding(what, str(fault), fault.exit_code)
 
 
 def findings(path: Path) -> list[Finding]:
