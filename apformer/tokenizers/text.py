@@ -208,9 +208,7 @@ def pieces(parts: Iterable[str], least: int = 1 << 22) -> Iterator[str]:
     for part in parts:
         rest += part
         if len(rest) >= least:
-            end = len(rest)
-            for cut in _LINE_END.finditer(rest, len(rest) // 2):
-                end = cut.start()
+            end = max((cut.start() for cut in _LINE_END.finditer(rest, len(rest) // 2)), default=len(rest))
             yield rest[:end]
             rest = rest[end:]
     if rest:

@@ -43,18 +43,19 @@ def check(settings: Settings) -> int:
         raise UserError(f"{fault} has none: drop the flag")
     if not rank and (options.lora_on, options.lora_alpha) != (corpus.Options.lora_on, corpus.Options.lora_alpha):
         raise UserError("--lora_on and --lora_alpha go with --lora_rank: give it, or drop them")
-    if source is not None and learned:
+    if source is None:
+        if rank:
+            fault = f"--lora_rank {rank} adapts a model that was trained before"
+            raise UserError(f"{fault}: give --init_from FOLDER, or drop the flag")
+    elif learned:
         fault = f"--tokenizer {data.tokenizer} contradicts --init_from {source}, which has a tokenizer of its own"
         raise UserError(f"{fault}: drop the flag")
-    if source is None and rank:
-        fault = f"--lora_rank {rank} adapts a model that was trained before"
-        raise UserError(f"{fault}: give --init_from FOLDER, or drop the flag")
+    else:
+        most = architecture_of(settings).max_tokens(cfg) or data.context
+        require("context", data.context <= most, data, f"at most {most}, the positions of {source}")
     if data.special_tokens and learned and not shards.are_in(data.text):
         fault = f"--tokenizer {data.tokenizer} has no special tokens"
         raise UserError(f"{fault}: give --tokenizer FILE with special tokens, or drop --special_tokens")
-    if source is not None:
-        most = architecture_of(settings).max_tokens(cfg) or data.context
-        require("context", data.context <= most, data, f"at most {most}, the positions of {source}")
     return data.context
 
 

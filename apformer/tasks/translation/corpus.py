@@ -98,13 +98,16 @@ def check(cfg: Config) -> None:
     """Raise UserError (exit USAGE) for a flag that is out of range or contradicts another."""
     if (cfg.source is None) != (cfg.target is None):
         raise UserError("--source and --target belong together: give two files, or none for number words")
-    if cfg.source is None and (cfg.validation or cfg.test):
-        raise UserError("--validation and --test go with --source and --target: give these too")
-    for flag in ("largest", "numbers", "test_sentences"):
-        if cfg.source is not None and getattr(cfg, flag) != getattr(Config, flag):
-            raise UserError(f"--{flag} is of number words, and --source gives the sentences: drop one of the two")
-    if cfg.source is not None and not re.fullmatch("([a-zA-Z]{2}([-_].*)?)?", cfg.to_language):
-        raise UserError(f"--to_language {cfg.to_language} is no code of two letters, such as de: give one, or drop it")
+    if cfg.source is None:
+        if cfg.validation or cfg.test:
+            raise UserError("--validation and --test go with --source and --target: give these too")
+    else:
+        for flag in ("largest", "numbers", "test_sentences"):
+            if getattr(cfg, flag) != getattr(Config, flag):
+                raise UserError(f"--{flag} is of number words, and --source gives the sentences: drop one of the two")
+        if not re.fullmatch("([a-zA-Z]{2}([-_].*)?)?", cfg.to_language):
+            fault = f"--to_language {cfg.to_language} is no code of two letters"
+            raise UserError(f"{fault}: give one, such as de, or drop it")
     require_whole("largest", cfg, 99, 10**15 - 1)
     require_whole("numbers", cfg, 1, 1_000_000)
     require_whole("test_sentences", cfg, 1, 1_000_000)

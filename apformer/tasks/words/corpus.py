@@ -89,12 +89,15 @@ def read(cfg: Config) -> Rows:
         fault = f"{source(cfg)} has {len(vocabulary)} words that occur {cfg.min_count} times or more"
         raise UserError(f"{fault}, too few to have neighbours: give a longer text, or lower --min_count", DATA)
     at = int(len(encoded.words_T) * (1 - cfg.validation_share))
-    parts = {"training": _part(encoded, slice(at)), "validation": _part(encoded, slice(at, None))}
-    for name, part in parts.items():
-        if not _has_pairs(part):
+    parts = []
+    for name, part in (("training", slice(at)), ("validation", slice(at, None))):
+        words_T = encoded.words_T[part]
+        length = jax.numpy.asarray(len(words_T), "int32")
+        parts.append(words.Corpus(words_T, encoded.passage_T[part], length))
+        if not _has_pairs(parts[-1]):
             fault = f"the {name} part of {source(cfg)} has no two words of one passage"
             raise UserError(f"{fault}: give a longer text, or another --validation_share", DATA)
-    return Rows(vocabulary, counts_V, *parts.values())
+    return Rows(vocabulary, counts_V, *parts)
 
 
 def files(rows: Rows) -> dict[str, str]:
@@ -112,11 +115,6 @@ def _progressions(digits: int) -> list[list[str]]:
 def source(cfg: Config) -> str:
     """Return the name of the text."""
     return cfg.text or f"progressions of {cfg.digits} digits"
-
-
-def _part(corpus: words.Corpus, part: slice) -> words.Corpus:
-    words_T = corpus.words_T[part]
-    return words.Corpus(words_T, corpus.passage_T[part], jax.numpy.asarray(len(words_T), "int32"))
 
 
 def _has_pairs(corpus: words.Corpus) -> bool:
