@@ -10,7 +10,7 @@ when the space before it and each of its D digits are right:
     excess             = that of the model - that of the Bayes predictor, on the same rows.
 
 Rows of similar length are evaluated together, in few static shapes. Generation is slow, so rows whose teacher-forced
-characters are all right by a margin of more than SURE are not generated.
+characters are all right by a margin of more than SURE are not generated, unless the model reads later tokens.
 """
 
 import math
@@ -40,6 +40,7 @@ SURE = 0.1  # margin of logits; far more than rounding, which is about 1e-5
 MODES = {"teacher_forced": "teacher-forced", "free_running": "free-running"}
 EXAMPLES = 200  # most wrong terms in evaluation.json
 BATCH_TOKENS = 4096  # of a batch, about; it suits the caches of a CPU
+AHEAD = "The model reads later tokens, so its loss and its teacher-forced figures are void: make its `apply` causal."
 COMPILATION = 524_288  # cost of one more shape in tokens: between loading a compiled program and compiling one
 
 
@@ -51,6 +52,7 @@ class Outcomes(NamedTuple):
     term_N: np.ndarray  # its number, from 3
     right: dict[str, np.ndarray]  # {mode: mask of right terms, (N,)}
     errors: list[dict]  # some wrong terms, teacher-forced
+    reads_ahead: bool = False  # whether a prediction depends on later tokens
 
 
 def outcomes(rows: Progressions, digits: int, model: Model, progress: Progress = lambda done, total: None) -> Outcomes:
@@ -73,10 +75,11 @@ def outcomes(rows: Progressions, digits: int, model: Model, progress: Progress =
     def in_terms(tokens_BT: jax.Array) -> np.ndarray:
         return np.asarray(tokens_BT).reshape(len(tokens_BT), -1, digits + 1)
 
+    reads_ahead = _reads_ahead(next(_batches(rows, np.arange(total), digits))[1], start, model)
     for row_B, batch in _batches(rows, np.arange(total), digits):
         size, (nats, forced_BT, sure) = len(row_B), jax.device_get(_teacher_forced(batch, start, model))
         forced_BNC, truth_BNC = in_terms(forced_BT[:size]), in_terms(batch.tokens_BT[:size, start:])
-        nats_B[row_B], done_B[row_B] = nats[:size], sure[:size]
+        nats_B[row_B], done_B[row_B] = nats[:size], sure[:size] & (not reads_ahead)
         right_BN = (forced_BNC == truth_BNC).all(-1)
         right["teacher_forced"][row_B, : right_BN.shape[1]] = right_BN
         for b, n in sections.spread(np.argwhere(~right_BN & counts_BN[row_B, : right_BN.shape[1]]).tolist(), EXAMPLES):
@@ -100,7 +103,7 @@ def outcomes(rows: Progressions, digits: int, model: Model, progress: Progress =
     ]
     row_N, term_N = np.nonzero(counts_BN)
     right = {mode: right_BN[counts_BN] for mode, right_BN in right.items()}
-    return Outcomes(nats_B, row_N, term_N + 3, right, errors)
+    return Outcomes(nats_B, row_N, term_N + 3, right, errors, reads_ahead)
 
 
 def _batches(rows: Progressions, row_B: np.ndarray, digits: int) -> Iterator[tuple[np.ndarray, Batch]]:
@@ -127,6 +130,14 @@ def _teacher_forced(batch: Batch, start: int, model: Model) -> tuple[jax.Array, 
     return token_nats(logits_BTV, batch).sum(1), predicted_BTV.argmax(-1), sure_BT.all(1)
 
 
+def _reads_ahead(batch: Batch, start: int, model: Model) -> bool:
+    """Return whether other digits in the second half of the rows change the predictions before it."""
+    middle, place_T = (start + batch.tokens_BT.shape[1] - 1) // 2, np.arange(batch.tokens_BT.shape[1])
+    other = batch._replace(tokens_BT=np.where(place_T < middle, batch.tokens_BT, (batch.tokens_BT + 1) % 10))
+    forced_BT, other_BT = (_teacher_forced(each, start, model)[1][:, : middle - start + 1] for each in (batch, other))
+    return bool((forced_BT != other_BT).any())
+
+
 def evaluate(model: Model, settings: Settings, rows: training.Rows, progress: Progress) -> Evaluation:
     """Return exact match and loss on held-out progressions, beside the Bayes predictor if they are generated."""
     digits, test = settings.data.digits, training.test_rows(settings, rows)
@@ -144,6 +155,8 @@ def evaluate(model: Model, settings: Settings, rows: training.Rows, progress: Pr
 
 def doubt(result: dict, settings: Settings) -> str | None:
     """Return the reason not to try a certificate after an evaluation, and what to do; None if it is worth trying."""
+    if "reads_ahead" in result:
+        return AHEAD
     if result["exact_teacher_forced"] is None:
         return "No term can be predicted, since no progression has a third."
     if result["exact_teacher_forced"] == 1:
@@ -194,7 +207,7 @@ def measure(
 
     bayes_nats: those of the Bayes predictor for each row, (B,). Other arguments: see `outcomes`.
     """
-    nats_B, row_N, term_N, right, errors = outcomes(rows, digits, model, progress)
+    nats_B, row_N, term_N, right, errors, reads_ahead = outcomes(rows, digits, model, progress)
     characters = int((rows.terms_B.astype(np.int64) * (digits + 1) - 2).sum())
     wrong_B = np.bincount(row_N[~right["free_running"]], minlength=len(nats_B))
     result = {
@@ -205,6 +218,8 @@ def measure(
         "exact_sequences": share(wrong_B[rows.terms_B >= 3] == 0),
         "nats_per_char": float(nats_B.sum() / characters),
     }
+    if reads_ahead:
+        result["reads_ahead"] = True
     if bayes_nats is not None:
         result["bayes_nats_per_char"] = float(np.sum(bayes_nats) / characters)
         result["excess"] = result["nats_per_char"] - result["bayes_nats_per_char"]
@@ -254,6 +269,8 @@ def table(result: dict) -> str:
     head = [f"{result['sequences']:,} held-out progressions: {result['nats_per_char']:.5f} nats per character"]
     if "excess" in result:
         head[0] += f", Bayes predictor {result['bayes_nats_per_char']:.5f}, excess {result['excess']:.5f}"
+    if "reads_ahead" in result:
+        head.append(AHEAD)
     if "bayes_floor" in result:
         head.append(
             f"(least possible mean over all that the generator draws, training rows too: {result['bayes_floor']:.5f})"

@@ -167,7 +167,12 @@ def test_a_row_that_is_right_each_character_clearly_is_not_generated(margin):
     def wrong(tokens_BT, cache, lengths_B=None):
         return jnp.zeros((*tokens_BT.shape, V)), cache
 
-    result = measure(
-        rows_of("07 10 13 16", "50 40 30", "01 02"), 2, Model(Partial(clear), Partial(wrong), sound.init_cache)
-    )
-    assert result["exact_teacher_forced"] == 1 and result["exact_free_running"] == (margin > 1)
+    def ahead(tokens_BT):  # of all tokens but the last, the next one
+        copied_BTV = jax.nn.one_hot(tokens_BT[:, 1:], V)
+        return jnp.concatenate([copied_BTV, sound.apply(tokens_BT)[:, -1:]], axis=1)
+
+    rows = rows_of("07 10 13 16", "50 40 30 20", "01 02")
+    for apply, causal in ((clear, True), (ahead, False)):
+        result = measure(rows, 2, Model(Partial(apply), Partial(wrong), sound.init_cache))
+        assert result["exact_teacher_forced"] == 1 and result["exact_free_running"] == (margin > 1 and causal)
+        assert (evaluation.AHEAD in evaluation.table(result)) != causal
