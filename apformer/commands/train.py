@@ -32,7 +32,7 @@ from apformer.runs.fit import abstract_state, fit, initial_state, validation_los
 from apformer.runs.metrics import finite_mean, note_missed, read_metrics, read_missed
 from apformer.runs.restore import load_params, load_rows, load_settings, located
 from apformer.settings import Settings, with_part
-from apformer.tasks.settings_file import check, require_storable
+from apformer.tasks.settings_file import check, more_steps, require_storable
 from apformer.tasks.text import folders
 from apformer.train import TrainState
 
@@ -238,5 +238,4 @@ def certificate(path: Path, settings: Settings, doubt: str | None = None) -> str
         if error.exit_code != USAGE:
             raise
         return f"No certificate yet: {error}"
-    command = typed("resume", path, "--steps", 2 * settings.training.steps)
-    return tables.certificate(result) + f"\n\n{command} trains further." * (result["errors"] > 0)
+    return tables.certificate(result) + f"\n\n{more_steps(settings, path)}" * (result["errors"] > 0)

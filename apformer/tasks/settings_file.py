@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from apformer import files, tasks
-from apformer.errors import CHECKPOINT, UserError
+from apformer.errors import CHECKPOINT, UserError, typed
 from apformer.flags import require, require_whole
 from apformer.optimizer import Config as Optimizer
 from apformer.plugins import Fault
@@ -91,6 +91,14 @@ def _without_earlier(kind: type, values: dict[str, Any]) -> dict[str, Any]:
 def read(path: Path) -> Settings:
     """Return the settings of the run at a Path. Raises UserError (exit CHECKPOINT) if its config.json is damaged."""
     return from_dict(files.read_json(path / "config.json"), path / "config.json")
+
+
+def more_steps(settings: Settings, path: str | Path) -> str:
+    """Return a sentence that says how the run at a path is trained for more steps."""
+    run, steps = settings.training, 2 * settings.training.steps
+    if run.patience or run.steps % run.log_every:  # a resumed run would stop at once, or have no lines of metrics
+        return f"`apformer train` with the flags of this run and --steps {steps} --patience 0 trains longer."
+    return f"{typed('resume', path, '--steps', steps)} trains further."
 
 
 def check(settings: Settings) -> None:

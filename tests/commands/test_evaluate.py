@@ -190,7 +190,7 @@ def test_more_than_patience_allows_asks_for_yes(run, capsys, monkeypatch, slices
 
 
 def test_training_ends_with_the_certificate_of_a_model_found_exact(run, monkeypatch):
-    settings = Settings("progressions", "model", Training(steps=1), circuit.config(2), DATA, Options())
+    settings = Settings("progressions", "model", Training(steps=1, log_every=1), circuit.config(2), DATA, Options())
 
     def certificate(exact, **sizes):
         changed = replace(settings, model=replace(settings.model, **sizes))
@@ -204,3 +204,5 @@ def test_training_ends_with_the_certificate_of_a_model_found_exact(run, monkeypa
     monkeypatch.setattr(train.certify, "certify_run", lambda *args: {"errors": 3})
     monkeypatch.setattr(train.tables, "certificate", lambda found: "NOT PROVEN")
     assert train.certificate(run, settings) == f"NOT PROVEN\n\n{further}"
+    ended = replace(settings, training=replace(settings.training, patience=3))
+    assert "and --steps 2 --patience 0 trains longer." in train.certificate(run, ended)

@@ -28,7 +28,7 @@ from apformer.errors import typed
 from apformer.proof import check
 from apformer.report import attention, figures, sections, tables
 from apformer.settings import Settings
-from apformer.tasks import Evaluation, Progress
+from apformer.tasks import Evaluation, Progress, settings_file
 from apformer.tasks.batch import Batch
 from apformer.tasks.defaults import token_nats
 from apformer.tasks.exact_match import by_group, greedy, share
@@ -165,8 +165,8 @@ def doubt(result: dict, settings: Settings) -> str | None:
     if settings.architecture == "model" and cfg.n_layers == cfg.n_heads == 1:
         reason = "one head of one block reads one average, and cannot align two terms and find the carry below them too"
         return f"{wrong}: {reason}. `apformer train --recipe sketch` has four blocks."
-    resume = typed("resume", "RUN", "--steps", 2 * settings.training.steps)
-    return f"{wrong}. {typed('certify', 'RUN')} finds all that are, and {resume} trains further."
+    longer = settings_file.more_steps(settings, "RUN")
+    return f"{wrong}. {typed('certify', 'RUN')} finds all that are, and {longer}"
 
 
 def charts(result: dict) -> list[dict]:
