@@ -16,8 +16,9 @@ import pkgutil
 import sys
 from functools import cache
 from importlib.metadata import EntryPoints, entry_points
-from types import SimpleNamespace
 from typing import Any, get_type_hints
+
+import jax
 
 from apformer.errors import UserError
 
@@ -77,7 +78,7 @@ def load(group: str, name: str, builtin: tuple[str, ...], package: str, required
 
 
 def part(kind: str, name: str) -> Any:
-    """Import the module of a position scheme or of an attention score. The shape of scores is checked at each call.
+    """Import the module of a position scheme or of an attention score. A score of a package is tried on a few keys.
 
     Args:
         kind: "position" or "similarity".
@@ -93,15 +94,16 @@ def part(kind: str, name: str) -> Any:
     if name in builtin:
         return module
     if kind == "similarity":
+        shapes, expected = [], (1, 2, 3, 5)  # T and S differ, so that they cannot be confused
 
-        def score(param: Any, q_BTHK: Any, k_BSHK: Any) -> Any:
-            scores, (B, T, H, _) = module.score(param, q_BTHK, k_BSHK), q_BTHK.shape
-            expected, shape = (B, H, T, k_BSHK.shape[1]), getattr(scores, "shape", None)
-            if shape != expected:
-                raise fault(group, name, f"which gives scores of shape {shape} where (B, H, T, S) is {expected}")
-            return scores
+        def trial(*heads: jax.Array) -> None:
+            scores = module.score(lambda name, initializer, *args: initializer(jax.random.key(0), *args), *heads)
+            shapes.append(getattr(scores, "shape", None))
 
-        return SimpleNamespace(score=score)
+        jax.eval_shape(trial, *(jax.ShapeDtypeStruct((1, tokens, 2, 4), "float32") for tokens in (3, 5)))
+        if shapes != [expected]:
+            raise fault(group, name, f"which gives scores of shape {shapes[0]} where (B, H, T, S) is {expected}")
+        return module
     if {"embed", "rotate", "bias"}.isdisjoint(dir(module.Scheme)):
         says = f"whose Scheme has {', '.join(each for each in vars(module.Scheme) if each[0] != '_') or 'no method'}"
         raise fault(group, name, f"{says}, and none of embed, rotate and bias")

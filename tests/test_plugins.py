@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -77,7 +78,9 @@ def test_a_second_recipe_of_one_name_and_a_task_at_fault_are_left_out_and_named(
     assert "whose RECIPES is no {recipe: function}" in refusal(tasks.load, "letters")
 
 
-score, QUERY = slice, np.zeros((1, 3, 2, 4))  # of a package: what it makes of queries and keys is no array
+def score(param, q_BTHK, k_BSHK):
+    """A score of a package, with T and S confused."""
+    return jnp.einsum("BTHK,BSHK->BHST", q_BTHK, k_BSHK)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +92,7 @@ score, QUERY = slice, np.zeros((1, 3, 2, 4))  # of a package: what it makes of q
             partial(config.load, "position"),
             "whose Scheme has reach, and none of",
         ),
-        ("tests.test_plugins", lambda name: config.load("similarity", name).score(None, QUERY, QUERY), "shape None"),
+        ("tests.test_plugins", partial(config.load, "similarity"), "shape .1, 2, 5, 3. where .B, H, T, S. is"),
         ("operator:is_", lambda name: optimizer.make(optimizer.Config(name), 1), "is not a function .cfg, steps. that"),
         ("", lambda name: defaults.checked((), SimpleNamespace(task=name)), "whose `sample` returns no Batch of "),
     ],
