@@ -93,7 +93,7 @@ def query_logits(case: Case, model: Model, columns: np.ndarray) -> tuple[np.ndar
 
     computed_NKC is False where JAX has no logits: for padding, and for strings that are in no text.
     """
-    (codes_NKC, right_NKC), V = case.strings(columns), case.cfg["vocab_size"]
+    (codes_NKC, right_NKC), V = case.contexts.strings(columns, case.data, case.cfg), case.cfg["vocab_size"]
     used_NKC, (N, K, C) = right_NKC < V, right_NKC.shape
     if hasattr(case.contexts, "whole_rows"):
         logits_NTV = last_logits(model, case.contexts.whole_rows(columns, case.data), K * C)

@@ -86,12 +86,6 @@ class Case(NamedTuple):
         """Yield slices of the contexts: arrays with a column for each row of contexts."""
         return self.contexts.slices(self.data, self.cfg, self.weights)
 
-    def strings(self, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the codes of the strings of a slice and the tokens that have to follow, (rows, contexts, tokens)."""
-        codes, truth = self.contexts.strings(columns, self.data, self.cfg)
-        shape = len(codes), -1, codes.shape[-1]
-        return codes.reshape(shape), truth.reshape(shape)
-
 
 def read(folder: Path, contexts: ModuleType) -> tuple[Case, dict]:
     """Return the model and the certificate of a folder; end with exit code 2 if its files do not belong together."""
@@ -132,8 +126,8 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
 
 def prove_slice(case: Case, columns: np.ndarray) -> dict:
     """Compute the tally of the contexts of a slice."""
-    contexts, _, cfg, weights, *_ = case
-    codes_NKC, right_NKC = case.strings(columns)
+    contexts, data, cfg, weights, *_ = case
+    codes_NKC, right_NKC = contexts.strings(columns, data, cfg)
     size, used_NKC = codes_NKC.max() + 1, right_NKC < cfg["vocab_size"]  # rows of fewer contexts are padded
     pair_NKC = right_NKC * size + codes_NKC
     pairs = network.distinct(pair_NKC[used_NKC])  # a string with two right tokens is wrong for one of them

@@ -32,17 +32,17 @@ COMPUTED = {  # values of a Config that this file computes; a Config without the
 
 
 def unsupported(cfg: dict, contexts: ModuleType) -> str | None:
-    """Return a sentence about the first field of a Config that this file does not compute; None if it computes all.
+    """Return a sentence about the first field of a Config that is not computed; None if all are.
 
-    A module of contexts without `reads` has its own `logits`, and its own `fault` checks the Config.
+    A module of contexts may name other values in its own COMPUTED. One without `reads` has its own `logits`.
     """
-    if not hasattr(contexts, "reads"):
-        return None
-    for name, values in COMPUTED.items():
+    for name, values in (COMPUTED | getattr(contexts, "COMPUTED", {})).items():
         if cfg.get(name, values[0]) not in values:
             return f"{name} is {cfg[name]}, and only {' or '.join(map(str, values))} is computed"
-    if (cfg["vocab_size"] + 1) ** (int(contexts.reads(cfg, cfg["n_layers"]).max()) + 2) >= 2**63:
-        return "a prediction depends on more tokens than a number of 64 bits holds"
+    if hasattr(contexts, "reads"):
+        tokens = int(contexts.reads(cfg, cfg["n_layers"]).max()) + 2
+        if (cfg["vocab_size"] + 1) ** tokens >= 2**63:
+            return "a prediction depends on more tokens than a number of 64 bits holds"
     return None
 
 
@@ -252,9 +252,13 @@ def layers(codes: np.ndarray, weights: dict, cfg: dict, contexts: ModuleType) ->
     steps, base = [], cfg["vocab_size"] + 1
     for layer in range(cfg["n_layers"], 0, -1):
         seen, below = look_up(codes, contexts.reads(cfg, layer), base)
-        w = {name[7:]: array[layer - 1] for name, array in weights.items() if name.startswith("blocks.")}
-        steps, codes = [(seen, w), *steps], below
+        steps, codes = [(seen, of_layer(weights, layer - 1)), *steps], below
     return codes, steps
+
+
+def of_layer(weights: dict, layer: int) -> dict:
+    """Return the weights of a layer, from 0."""
+    return {name[7:]: array[layer] for name, array in weights.items() if name.startswith("blocks.")}
 
 
 def logits(codes: np.ndarray, weights: dict, cfg: dict, contexts: ModuleType) -> np.ndarray:

@@ -29,7 +29,7 @@ def strings(settings: Settings) -> tuple[np.ndarray, np.ndarray]:
     data, cfg = asdict(settings.data), asdict(settings.model)
     (found,) = columns.slices(data, cfg)
     codes, truth = columns.strings(found, data, cfg)
-    return codes[:, 0], truth[:, 0]
+    return codes.ravel(), truth.ravel()
 
 
 def learn(settings: Settings, seed: int, rows: Batch | None = None) -> Any:

@@ -29,6 +29,8 @@ from apformer.tasks.progressions.proof.rows import (  # noqa: F401, for a Case
     whole_rows,
 )
 
+COMPUTED = {"position": ("relative",), "vocab_size": (START,)}  # see network.unsupported
+
 
 def depends(data: dict, cfg: dict) -> str:
     """Return a phrase that says which tokens a prediction depends on."""
@@ -37,14 +39,8 @@ def depends(data: dict, cfg: dict) -> str:
 
 def fault(data: dict, cfg: dict) -> str | None:
     """Return the reason why apformer.proof does not compute this model on its strings; None if it does."""
-    if cfg.get("position") != "relative" or reach(cfg) is None:
-        options = f"position is {cfg.get('position')}, window {cfg.get('window')}"
-        return f"{options}: only relative with a window is computed"
-    if cfg["vocab_size"] != START:
-        return f"vocab_size is {cfg['vocab_size']}, and only {START} is computed"
-    if (reach(cfg) or 0) >= 16:
-        return "a prediction depends on more than 16 tokens"
-    return None
+    back = reach(cfg)
+    return None if back is not None and back < 16 else "a prediction depends on more than 16 tokens"
 
 
 def bias(cfg: dict) -> str:
@@ -70,4 +66,5 @@ def strings(columns: np.ndarray, data: dict, cfg: dict) -> tuple[np.ndarray, np.
     codes = np.zeros(truth.shape, np.int64)
     for place in range(back, -1, -1):
         codes = codes * 12 + tokens[:, 2 * D + 1 + back - place :][:, : truth.shape[1]]
-    return codes.reshape(len(codes), -1, D + 1), truth.reshape(len(codes), -1, D + 1)
+    shape = len(truth), -1, D + 1
+    return codes.reshape(shape), truth.reshape(shape)

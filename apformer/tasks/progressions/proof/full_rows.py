@@ -28,18 +28,20 @@ TOKENS = 2**10  # tokens computed at once, so that their states fit the cache of
 QUERIES = 2**5  # queries whose scores are computed at once: keys after the last of them are left out
 PLACES = 2**12  # more than the tokens of any row
 SPAN = 2**20  # more than any term that a code holds
-COMPUTED = {"position": ("sinusoidal", "learned", "none"), "similarity": ("scaled_dot", "dot")}
+SHAPE = 10, SPAN, 2 * SPAN, PLACES  # limits of the numbers that a code holds
+COMPUTED = {  # see network.unsupported
+    "architecture": ("model",),
+    "position": ("sinusoidal", "learned", "none"),
+    "similarity": ("scaled_dot", "dot"),
+    "residual": (True, False),
+    "feedforward_norm": (True, False),
+    "window": (None,),
+    "vocab_size": (START,),
+}
 
 
 def fault(data: dict, cfg: dict) -> str | None:
-    """Return the reason why a model is not computed on its rows; None if it is."""
-    if cfg.get("architecture", "model") != "model":
-        return "the model is not a decoder of model.py, and only those are computed"
-    for name, values in (network.COMPUTED | COMPUTED).items():
-        if cfg.get(name, values[0]) not in values and name not in ("residual", "feedforward_norm"):
-            return f"{name} is {cfg[name]}, and only {' or '.join(map(str, values))} is computed"
-    if cfg.get("window") or cfg["vocab_size"] != START:
-        return f"window is {cfg.get('window')}, vocab_size {cfg['vocab_size']}: only None and {START} are computed"
+    """Return the reason why no code holds the rows of a model; None if codes do."""
     if 10 ** data["digits"] > SPAN:
         return f"terms have {data['digits']} digits, and at most 6 are computed"
     longest = most_terms(data, cfg) * (data["digits"] + 1)
@@ -47,15 +49,15 @@ def fault(data: dict, cfg: dict) -> str | None:
 
 
 def strings(columns: np.ndarray, data: dict, cfg: dict) -> tuple[np.ndarray, np.ndarray]:
-    """Return (codes, truth) as in contexts.py. A code stands for a row and the place of the token before.
+    """Return (codes, truth) as in contexts.py. A code is the index of (D, first term, difference, place) in SHAPE.
 
-    From its highest digit on, it consists of D, the first term, the difference, and the place.
+    The place is that of the token before.
     """
-    (first, difference, _), D = columns, data["digits"]
+    (first, difference, _), D = columns[:, :, None], data["digits"]
     truth = whole_rows(columns, data)[:, 2 * D + 1 :]
-    row = ((D * SPAN + first) * 2 * SPAN + difference + SPAN).astype(np.int64) * PLACES
-    codes = row[:, None] + np.arange(2 * D, 2 * D + truth.shape[1])
-    return codes.reshape(len(codes), -1, D + 1), truth.reshape(len(codes), -1, D + 1)
+    codes = np.ravel_multi_index((D, first, difference + SPAN, 2 * D + np.arange(truth.shape[1])), SHAPE)
+    shape = len(truth), -1, D + 1
+    return np.reshape(codes, shape), truth.reshape(shape)
 
 
 def rows_of(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, int]:
@@ -67,8 +69,7 @@ def rows_of(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.n
     """
     row, place = np.divmod(codes, PLACES)
     distinct, row_index = np.unique(row, return_inverse=True)
-    first, difference = np.divmod(distinct, 2 * SPAN)
-    digits, first = np.divmod(first, SPAN)
+    digits, first, difference = np.unravel_index(distinct, SHAPE[:3])
     last = np.zeros(len(distinct), np.int64)
     np.maximum.at(last, row_index, place)
     D, by_length = int(digits[0]), np.argsort(last, kind="stable")
@@ -100,7 +101,7 @@ def logits_of_rows(tokens: np.ndarray, weights: dict, cfg: dict) -> np.ndarray:
     source = np.maximum.accumulate(np.where(new, new.cumsum().reshape(new.shape) - 1, 0))  # (N, T) to one of M
     x = (weights["embedding.table"][tokens] + positions(tokens.shape[1], weights, cfg))[new]
     for layer in range(cfg["n_layers"]):
-        w = {name[7:]: array[layer] for name, array in weights.items() if name.startswith("blocks.")}
+        w = network.of_layer(weights, layer)
         y = attended(x, source, w, cfg)[new]
         y = y @ w["attention.output"].reshape(y.shape[1], -1) if cfg["output_projection"] else y
         y = x + y if cfg.get("residual", True) else y

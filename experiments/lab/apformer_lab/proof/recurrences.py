@@ -112,7 +112,7 @@ def terms(columns: np.ndarray, data: dict) -> list[np.ndarray]:
 
 
 def strings(columns: np.ndarray, data: dict, cfg: dict) -> tuple[np.ndarray, np.ndarray]:
-    """Return (codes, truth), (contexts, D + 1) each: the string of each character to predict, and the character."""
+    """Return (codes, truth), (contexts, 1, D + 1) each: the string of each character to predict, and the character."""
     D, back, h, row = data["digits"], reach(cfg), heading_length(cfg), terms(columns, data)
     tokens = [np.full(len(row[0]), START)] * (back + D + 2) + [np.full(len(row[0]), SPACE)] * h
     for number, term in enumerate(row):
@@ -120,7 +120,8 @@ def strings(columns: np.ndarray, data: dict, cfg: dict) -> tuple[np.ndarray, np.
     predicted = range(len(tokens) - D - 1, len(tokens))
     name = [columns[0] + 1] * h
     codes = [sum(t * 12**o for o, t in enumerate(tokens[at - 1 - back : at][::-1] + name)) for at in predicted]
-    return np.stack(codes, axis=1), np.stack([tokens[at] for at in predicted], axis=1)
+    truth = [tokens[at] for at in predicted]
+    return np.stack(codes, axis=1)[:, None], np.stack(truth, axis=1)[:, None]
 
 
 def text(column: list, place: int, data: dict) -> tuple[str, str]:

@@ -25,11 +25,11 @@ def code(columns: Sequence[np.ndarray], base: int) -> np.ndarray:
 
 
 def strings(columns: np.ndarray, data: dict, cfg: dict) -> tuple[np.ndarray, np.ndarray]:
-    """Return (codes, truth) of contexts, (contexts, 1) each, see `code`.
+    """Return (codes, truth) of contexts, (contexts, 1, 1) each, see `code`.
 
     The last row of the columns is the truth: the tokens that have to follow.
     """
-    return code(columns[:-1], cfg["vocab_size"] + 1)[:, None], columns[-1][:, None]
+    return code(columns[:-1], cfg["vocab_size"] + 1)[:, None, None], columns[-1][:, None, None]
 
 
 def bias(cfg: dict) -> str:

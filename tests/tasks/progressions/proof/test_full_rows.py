@@ -42,7 +42,7 @@ def test_it_computes_what_apply_computes(random_params, cfg, monkeypatch):
     assert sum(strings for strings, _ in found) == 2 * case.total and max(gap for _, gap in found) < 2e-3
     *_, tally = certificate.prove(case)
     assert tally["contexts"] == case.total == rows.count(asdict(DATA), asdict(cfg))
-    codes = case.strings(np.c_[[1, 2, 4]])[0].ravel()
+    codes = full_rows.strings(np.c_[[1, 2, 4]], case.data, case.cfg)[0].ravel()
     some, every = (full_rows.logits(part, case.weights, case.cfg, full_rows) for part in (codes[:3], codes))
     assert np.allclose(some, every[:3])
 
@@ -52,7 +52,7 @@ def test_a_recurrent_network_is_screened_alone():
     settings = replace(SETTINGS, architecture="recurrent", model=cfg)
     params = recurrent.init(jax.random.key(0), cfg)
     case = certificate.case(settings, of, params)
-    assert case.fault == "the model is not a decoder of model.py, and only those are computed"
+    assert case.fault == "architecture is recurrent, and only model is computed"
     *_, tally = certificate.screen(case, bind_run(settings, params))
     assert tally["strings"] == 2 * case.total and tally["errors"] > 0
     alike = {"n_layers": 1, "window": 3, "position": "none"}  # fields that are named as those of model.Config
