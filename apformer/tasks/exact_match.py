@@ -38,7 +38,7 @@ def greedy(prompt_BT: jax.Array, lengths_B: jax.Array, count: int, model: Model)
 
 def share(right: np.ndarray) -> float | None:
     """Return the share of right answers; None if there are none."""
-    return int(right.sum()) / len(right) if len(right) else None
+    return float(right.mean()) if len(right) else None
 
 
 def by_group(group_N: np.ndarray, right: dict[str, np.ndarray], groups: int = 0) -> list[dict]:

@@ -99,12 +99,14 @@ def evaluate(model: Model, settings: Settings, rows: None, progress: Progress) -
         "errors": errors,
     }
     every = {"length": "all strings", "count": count, "exact": result["exact"]}
-    lines = [["characters to predict", "count", "exactly right"]]
-    for group in [*result["by_length"], every]:
-        lines.append([str(group["length"]), f"{group['count']:,}", tables.percent(group["exact"])])
+    lines = [
+        [str(group["length"]), f"{group['count']:,}", tables.percent(group["exact"])]
+        for group in [*result["by_length"], every]
+    ]
     head = f"{count:,} fresh strings: {result['loss']:.4f} nats per character"
     figures = attention.pictures(settings, model.params, batch, [*vocabulary])
-    return tasks.Evaluation(result, "\n".join([head, "", *tables.columns(lines)]), figures)
+    columns = tables.columns([["characters to predict", "count", "exactly right"], *lines])
+    return tasks.Evaluation(result, "\n".join([head, "", *columns]), figures)
 
 
 def page(settings: Settings, rows: None, params: Any, evaluation: dict | None, path: Path) -> dict:

@@ -103,16 +103,15 @@ def from_records(records: list[dict], count: int) -> Progressions:
     try:
         names = "first", "difference", "given"
         columns = [np.array([record.get(name, []) for name in names], np.int32) for record in reversed(records)]
-        first_N, difference_N, given_N = np.concatenate([np.zeros((3, 0), np.int32), *columns], axis=1)
+        rows = np.concatenate([np.zeros((3, 0), np.int32), *columns], axis=1)
     except (OverflowError, TypeError, ValueError) as error:
         fault = f"missed.jsonl is damaged ({error})"
         raise UserError(f"{fault}: restore it from a copy, or train anew", CHECKPOINT) from None
-    terms: dict[tuple, int] = {}
-    trained_N = split_of(difference_N, first_N) == 0
-    for first, difference, number in np.stack([first_N, difference_N, given_N + 1], 1)[trained_N].tolist():
-        terms.setdefault((first, difference), number)
-    rows = [(*line, number) for line, number in terms.items()][:count]
-    return Progressions(*np.array(rows + [(0, 1, 0)] * (count - len(rows)), np.int32).T)
+    rows[2] += 1
+    rows = rows[:, split_of(rows[1], rows[0]) == 0]
+    _, newest = np.unique(rows[:2], axis=1, return_index=True)
+    rows = rows[:, np.sort(newest)[:count]]
+    return Progressions(*np.pad(rows, [(0, 0), (0, count - rows.shape[1])]))
 
 
 def last_terms(rows: Progressions, digits: int, terms: int) -> tuple[Progressions, jax.Array]:

@@ -100,13 +100,14 @@ def logits_of_rows(tokens: np.ndarray, weights: dict, cfg: dict) -> np.ndarray:
     new = np.logical_or.accumulate(np.diff(tokens, axis=0, prepend=-1) != 0, axis=1)
     source = np.maximum.accumulate(np.where(new, new.cumsum().reshape(new.shape) - 1, 0))  # (N, T) to one of M
     x = (weights["embedding.table"][tokens] + positions(tokens.shape[1], weights, cfg))[new]
+    residual = cfg.get("residual", True)
     for layer in range(cfg["n_layers"]):
         w = network.of_layer(weights, layer)
         y = attended(x, source, w, cfg)[new]
         y = y @ w["attention.output"].reshape(y.shape[1], -1) if cfg["output_projection"] else y
-        y = x + y if cfg.get("residual", True) else y
+        y = x + y if residual else y
         z = network.contract(network.hidden(y, w, cfg), w)
-        x = y + z if cfg.get("residual", True) else z
+        x = y + z if residual else z
     return network.read_out(x, weights, cfg)[source]
 
 
