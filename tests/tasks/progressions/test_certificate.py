@@ -18,6 +18,7 @@ from apformer.settings import Settings, Training
 from apformer.tasks.progressions import Options
 from apformer.tasks.progressions.generator import Config, split_of
 from apformer.tasks.progressions.proof import contexts, rows
+from apformer.tokenizers.digits import encode
 from tests.helpers import circuit
 
 D2 = Config(digits=2, max_difference=49)
@@ -76,10 +77,6 @@ def whole(function, *parameters):
     return Model(Partial(function, *parameters), None, None, cfg=CIRCUIT)
 
 
-def tokens_of(text):
-    return np.array([10 if c == " " else int(c) for c in text], np.int32)
-
-
 def wrong(context_S, tokens_BT):
     """The circuit, wrong after one text alone."""
     at = len(context_S) - 1
@@ -94,7 +91,7 @@ def wrong(context_S, tokens_BT):
 
 @pytest.mark.parametrize("text, expected", [("97 98", " "), ("00 49 9", "8"), ("10 12 14 ", "1")])
 def test_one_wrong_character_anywhere_is_found_and_named(text, expected):
-    found = last(certificate.screen(case(), whole(wrong, tokens_of(text))))
+    found = last(certificate.screen(case(), whole(wrong, encode(text))))
     assert found["errors"] == found["wrong"] == 1
     result = certificate.conclude(case(), found, proof=False)
     assert not result["screened"] and "1 of" in result["claim"]
@@ -120,7 +117,7 @@ def test_a_nudged_weight_breaks_the_proof_where_it_says():
     screened = last(certificate.screen(case(params), bind(model, params, CIRCUIT)))
     assert 0 < broken["errors"] == screened["errors"] < broken["contexts"]
     named = broken["worst"][0]
-    said = model.apply(params, tokens_of(named["given"])[None], CIRCUIT)[0, -1].argmax()
+    said = model.apply(params, encode(named["given"])[None], CIRCUIT)[0, -1].argmax()
     assert int(said) == 4 and named["predicted"] == "4" != named["expected"]
 
 

@@ -2,6 +2,7 @@
 
 import json
 from functools import partial
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from jax.tree_util import Partial
 
 from apformer.decoding.bind import Model
+from apformer.layers import recompute
 from apformer.tasks.batch import Batch
 from apformer.tasks.progressions import evaluation
 from apformer.tasks.progressions.evaluation import carries, measure
@@ -47,17 +49,14 @@ def arithmetician(digits, slips=lambda before, terms: before < 0, space=SPACE):
         meant_BNP = meant_BNP.at[:, 1, digits].set(space)
         return 3 * jax.nn.one_hot(meant_BNP.reshape(B, -1)[:, 1 : T + 1], V)
 
+    cached = recompute.functions(
+        SimpleNamespace(apply=lambda _, tokens_BT, cfg: apply(tokens_BT), max_tokens=lambda _: None)
+    )
+
     def extend(tokens_BT, cache, lengths_B=None):
-        B, T = tokens_BT.shape
-        places_BT = cache["length"][:, None] + jnp.arange(T)[None]
-        text_BT = cache["text"].at[jnp.arange(B)[:, None], places_BT].set(tokens_BT)
-        logits_BTV = jnp.take_along_axis(apply(text_BT), places_BT[:, :, None], axis=1)
-        return logits_BTV, {"text": text_BT, "length": cache["length"] + (T if lengths_B is None else lengths_B)}
+        return cached["extend"](None, tokens_BT, cache, None, lengths_B=lengths_B)
 
-    def init_cache(batch_size, length):
-        return {"text": jnp.zeros((batch_size, length), jnp.int32), "length": jnp.zeros(batch_size, jnp.int32)}
-
-    return Model(*map(Partial, (apply, extend, init_cache)))
+    return Model(Partial(apply), Partial(extend), Partial(cached["init_cache"], None))
 
 
 def test_counts_by_hand(monkeypatch):

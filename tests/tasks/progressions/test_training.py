@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from apformer import loss, model
-from apformer.errors import USAGE, UserError
+from apformer.errors import USAGE
 from apformer.runs import recipes
 from apformer.tasks import hard_rows
 from apformer.tasks.progressions import Options, bayes, first_two_terms, generator
 from apformer.tasks.progressions import training as task
 from apformer.tokenizers import digits as tokenizer
+from tests.helpers.refusals import refused
 from tests.helpers.small_runs import ROWS as DATA
 from tests.helpers.small_runs import on_rows
 
@@ -29,12 +30,6 @@ def params(random_params):
     return random_params(MODEL)
 
 
-def refused(sentence, call, *args):
-    with pytest.raises(UserError, match=sentence) as fault:
-        call(*args)
-    assert fault.value.exit_code == USAGE
-
-
 def test_a_file_is_split_by_lines(rows_file):
     splits = task.load(settings(dataset=str(rows_file)))[1]
     assert sum(len(part.first_B) for part in splits.values()) == 300
@@ -47,13 +42,17 @@ def test_settings_that_no_rows_can_follow_are_refused(rows_file, tmp_path):
     (tmp_path / "long.txt").write_text(" ".join(f"{k:02d}" for k in range(100)) + "\n")
     short = dataclasses.replace(MODEL, position="learned", position_options=None, window=None, max_len=298)
     long = dataclasses.replace(settings(dataset=str(tmp_path / "long.txt")), model=short)
-    refused("has rows that take 299 positions: give --max_len 299 or more", task.load, long)
+    with refused(USAGE, "has rows that take 299 positions: give --max_len 299 or more"):
+        task.load(long)
     narrow = dataclasses.replace(settings(), data=generator.Config(max_difference=9))
-    refused("no validation lines: give a wider range", task.load, narrow)
+    with refused(USAGE, "no validation lines: give a wider range"):
+        task.load(narrow)
     alone = settings(dataset=str(rows_file), prefix_rows=8, prefix_loss="alone")
-    refused("--prefix_loss alone is for rows of the generator: give --prefix_loss plain", task.load, alone)
+    with refused(USAGE, "--prefix_loss alone is for rows of the generator: give --prefix_loss plain"):
+        task.load(alone)
     none = settings(prefix_rows=4, prefix_loss="none")
-    refused("--prefix_rows 4 teaches the first two terms", task.check, none)
+    with refused(USAGE, "--prefix_rows 4 teaches the first two terms"):
+        task.check(none)
 
 
 def test_training_rows_are_of_the_training_split_and_depend_on_the_key_alone(rows_file):
