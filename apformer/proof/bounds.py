@@ -41,7 +41,7 @@ def gamma(n: int) -> float:
 
 def sum_rounding(n: int, size: np.ndarray) -> np.ndarray:
     """Bound the rounding of sums of n products; size: sum |a b| of each. Infinite where a sum may overflow."""
-    return np.where(size < LARGEST**2, float32(gamma(n)) * size, float32(np.inf))
+    return np.where(size < LARGEST**2, gamma(n) * size, float32(np.inf))
 
 
 def length(x: np.ndarray, axis: int = -1) -> np.ndarray:
@@ -95,7 +95,7 @@ def bound_norm(x: np.ndarray, e: np.ndarray, w: dict, name: str, epsilon: float)
         return Normed(ones, zeros, ones, e, zeros, x, np.abs(x).astype(float32))
     mean = x.mean(-1, keepdims=True)
     x = x - mean
-    s, change = np.sqrt(np.einsum("nd,nd->n", x, x) / D + epsilon), e / float32(D**0.5)
+    s, change = np.sqrt(np.einsum("nd,nd->n", x, x) / D + epsilon), e / D**0.5
     x /= s[:, None]
     least = np.maximum(s - change, epsilon**0.5).astype(float32)
     # Rounding of the mean, perhaps by a reciprocal of D. The mean of |x| is at most the root of the mean of x^2.
@@ -198,14 +198,14 @@ def bound_attention(below: HeadBounds, row: np.ndarray, x: np.ndarray, e_x: np.n
         e_mean += moves[o] * (length(below.values[row[:, o]] - mean) + dv_any)
         sizes = (weight[o] * (1 + any_move) + moves[o]) * (size_v + dv)
         e_mean += weight[o] * rounding_v + sum_rounding(W + 8, sizes)  # W + 4, and v - mean is itself rounded
-    e_mean = float32(SLACK) * (e_mean + float32(gamma(W + 8) + 2 * FUNCTION) * (size_mean + e_mean))
+    e_mean = SLACK * (e_mean + (gamma(W + 8) + 2 * FUNCTION) * (size_mean + e_mean))
     size = below.spectral_abs_o * (length(size_mean) + length(e_mean) + below.spectral_v * read.max(0))
     size = size + length(x).astype(float32) + e_x
-    rest = float32(SLACK) * (e_x + sum_rounding(H * K + 2, size))
+    rest = SLACK * (e_x + sum_rounding(H * K + 2, size))
     by_read = np.sqrt(np.maximum(np.einsum("onh,onh->on", weight[:W], weight[:W] @ below.forms), 0.0))
     largest = reduce(np.maximum, weight[:W].transpose(2, 0, 1))  # faster than max over a short axis
     growth = np.minimum(by_read, below.spectral_o * below.spectral_v * largest)
-    e = float32(SLACK) * (rest + below.spectral_o * length(e_mean) + (read * growth).sum(0))
+    e = SLACK * (rest + below.spectral_o * length(e_mean) + (read * growth).sum(0))
     return AttentionBounds(attention.y, e, e_mean, rest, weight[:W].swapaxes(0, 1), read.T, by_read.T)
 
 
@@ -237,13 +237,13 @@ def product_rounding(normed: Normed, absolute: np.ndarray) -> np.ndarray:
 
 def relu_change(h: np.ndarray, dh: np.ndarray) -> np.ndarray:
     """Bound |relu(h + d) - relu(h)| for |d| <= dh."""
-    return np.maximum(np.minimum(dh, h + dh), float32(0))
+    return np.maximum(np.minimum(dh, h + dh), 0.0)
 
 
 def output_rounding(size_y: np.ndarray, h: np.ndarray, change: np.ndarray, units: Units, w: dict) -> np.ndarray:
     """Bound the length of the rounding of y + relu(h) W_2 + b_2; size_y: |y|; change: relu_change of h."""
     W_2, b_2 = w["feedforward.contract.weight"], w["feedforward.contract.bias"]
-    size = units.spectral_abs_2 * (length(np.maximum(h, float32(0))) + length(change)) + size_y + float32(length(b_2))
+    size = units.spectral_abs_2 * (length(np.maximum(h, 0.0)) + length(change)) + size_y + float32(length(b_2))
     return sum_rounding(len(W_2) + 3, size)
 
 
@@ -266,14 +266,14 @@ def bound_block(
         z = network.contract(h, w) + y * residual
         normed, h = bound_norm(y, e_y, w, "feedforward_norm", cfg["norm_epsilon"]), h.astype(float32)
         local = product_rounding(normed, units.absolute)
-        dh = float32(SLACK) * (normed.e[:, None] * units.length + local)
+        dh = SLACK * (normed.e[:, None] * units.length + local)
         rest = output_rounding(residual * (length(y).astype(float32) + e_y), h, relu_change(h, dh), units, w)
-        nonlinear = np.where(h > 0, local, float32(0)) + np.maximum(dh - np.abs(h), float32(0))
+        nonlinear = np.where(h > 0, local, float32(0)) + np.maximum(dh - np.abs(h), 0.0)
         return z, residual * e_y + spectral_2 * length(nonlinear) + rest, np.packbits(h > 0, axis=1), normed.e
 
     z, errors, active, e_normed = network.map_batches(batch, len(seen))
     masks, mask_of = np.unique(active, axis=0, return_inverse=True)
-    return z, float32(SLACK) * (errors + growth(masks, units.columns, W_2)[mask_of.ravel()] * e_normed)
+    return z, SLACK * (errors + growth(masks, units.columns, W_2)[mask_of.ravel()] * e_normed)
 
 
 def growth(masks: np.ndarray, W_1: np.ndarray, W_2: np.ndarray) -> np.ndarray:
@@ -287,4 +287,4 @@ def growth(masks: np.ndarray, W_1: np.ndarray, W_2: np.ndarray) -> np.ndarray:
         A = ((active[:, None] * W_1).reshape(-1, len(W_2)) @ W_2).reshape(len(active), -1, len(W_1))
         return length((A @ A.swapaxes(1, 2)).reshape(len(A), -1)) ** 0.5
 
-    return float32(1 + 1e-4) * network.map_batches(batch, len(masks), MASKS) + float32(2 * rounding)
+    return (1 + 1e-4) * network.map_batches(batch, len(masks), MASKS) + float32(2 * rounding)

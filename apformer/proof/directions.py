@@ -45,7 +45,7 @@ class ErrorFactors(NamedTuple):
 
 def factor_errors(bounds: AttentionBounds) -> ErrorFactors:
     """Return the factors of the error bound that do not depend on the direction."""
-    g, weight = bounds.by_read + float32(1e-12), np.ascontiguousarray(bounds.weight)
+    g, weight = bounds.by_read + 1e-12, np.ascontiguousarray(bounds.weight)
     forms = (weight * (bounds.read / g)[:, :, None]).swapaxes(1, 2) @ weight
     total = (bounds.read * g).sum(1, keepdims=True)
     return ErrorFactors(total, forms.reshape(len(forms), -1), np.column_stack([bounds.mean, bounds.rest]))
@@ -56,7 +56,7 @@ def bound_along(errors: ErrorFactors, directions: Directions) -> np.ndarray:
     squares = errors.forms @ directions.forms
     squares *= errors.sum
     by_read = np.sqrt(np.maximum(squares, 0.0, out=squares), out=squares)
-    return float32(SLACK) * (by_read + errors.parts @ directions.parts)
+    return SLACK * (by_read + errors.parts @ directions.parts)
 
 
 def bound_along_rows(bounds: AttentionBounds, columns: np.ndarray, w: dict) -> np.ndarray:

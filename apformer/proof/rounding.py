@@ -116,10 +116,10 @@ def bounded_logits(
         dh += bound_along(errors, unit_directions)
         dh /= normed.least[:, None]
         dh += units.length * normed.local[:, None] + local
-        dh *= float32(SLACK)
+        dh *= SLACK
         change = bounds.relu_change(h, dh)
         rounding = bounds.output_rounding(length(y).astype(float32) + attended.e, h, change, units, w)
-        e_z = float32(SLACK) * (attended.e + spectral_2 * length(change) + rounding)
+        e_z = SLACK * (attended.e + spectral_2 * length(change) + rounding)
         final = bounds.bound_norm(z, e_z, weights, "final_norm", epsilon)
         last = LastLayer(attended, errors, normed, h, local, dh, change, z, rounding, final)
         ratio = np.zeros(len(y))
