@@ -33,21 +33,16 @@ def page(settings: Settings, rows: training.Rows, params: Any, evaluation: dict 
         "right": right(_blocks(evaluation, cfg) if evaluation else None),
         "wrong": _wrong(evaluation, cfg),
     }
-    reason = doubt(evaluation, settings) if evaluation else None
-    if reason:
+    if evaluation and (reason := doubt(evaluation, settings)):
         shown["missing"] = {"certificate": reason.replace("RUN", shlex.quote(str(path)))}
-    return shown if params is None else shown | ask(settings, rows, params)
-
-
-def ask(settings: Settings, rows: training.Rows, params: Any) -> dict:
-    """Return {"probe", "ablation", "examples"}: validation rows, their loss without each part, and prompts."""
-    step, digits = training.validation(settings, rows), settings.data.digits
-    batch = sections.some_rows(step.rows)
-    term_T = np.arange(1, batch.tokens_BT.shape[1] + 1) // (digits + 1)
-    return {
+    if params is None:
+        return shown
+    batch = sections.some_rows(training.validation(settings, rows).rows)
+    term_T = np.arange(1, batch.tokens_BT.shape[1] + 1) // (cfg.digits + 1)
+    return shown | {
         "probe": sections.probe(batch, term_T),
         "ablation": ablate.loss_drops(training.make_loss, settings, params, training.Step(batch)),
-        "examples": _examples(batch, digits),
+        "examples": _examples(batch, cfg.digits),
     }
 
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import inspect
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -216,24 +215,24 @@ def make_loss(settings: Settings) -> Loss:
     alone, the rows of two terms replace the first two terms of all other rows, see first_two_terms.py. The metrics are
     of the ordinary rows, so that their loss can be compared with the Bayes floor.
     """
-    cfg, apply, mined = settings.data, _make_apply(settings), mined_rows(settings)
+    cfg, mined = settings.data, mined_rows(settings)
 
     def measure(logits_BTV: jax.Array, batch: Batch) -> dict[str, jax.Array]:
         return {"loss": cross_entropy(logits_BTV, batch), "exact": exact(logits_BTV.argmax(-1), batch, cfg.digits)}
 
     def loss_fn(params: Any, step: Step, key: jax.Array | None) -> LossAndMetrics:
         params = cast_params(params, settings)
-        predict = partial(apply, params)
+        predict = partial(_apply, params, settings)
         if key is None:
             metrics = measure(predict(step.rows.tokens_BT[:, :-1]), step.rows)
             return metrics["loss"], metrics
         row_key, prefix_key = jax.random.split(key)
         rows, start_B, ordinary = step.rows, step.start_B, settings.training.batch_size - mined
         if mined:
-            fixed = jax.lax.stop_gradient(params)
-            index_B = hardest(rows, ordinary, mined, lambda x_BT, at_B: apply(fixed, x_BT, start_B=at_B), start_B)
+            fixed = partial(_apply, jax.lax.stop_gradient(params), settings)
+            index_B = hardest(rows, ordinary, mined, fixed, start_B)
             rows, start_B = jax.tree.map(lambda leaf: leaf[index_B], (rows, start_B))
-        logits_BTV = predict(rows.tokens_BT[:, :-1], key=row_key, start_B=start_B)
+        logits_BTV = predict(rows.tokens_BT[:, :-1], start_B, row_key)
         metrics = measure(*jax.tree.map(lambda leaf: leaf[:ordinary], (logits_BTV, rows)))
         alone = step.prefixes is not None and settings.options.prefix_loss == "alone"
         rows = crops.predictable(rows, cfg.digits) if alone else rows
@@ -275,20 +274,19 @@ def joint(nats: jax.Array, weight: jax.Array, logits_BTV: jax.Array, batch: Batc
     return (nats * weight + other_nats * other_weight) / (weight + other_weight), weight + other_weight
 
 
-def _make_apply(settings: Settings) -> Callable[..., jax.Array]:
-    """Return apply with the position of each row's first token; a key draws dropout and the position offset."""
-    apply, most, width = training_apply(settings), settings.options.position_offset, settings.data.digits + 1
-
-    def random_apply(
-        params: Any, tokens_BT: jax.Array, *, key: jax.Array | None = None, start_B: jax.Array | None = None
-    ) -> jax.Array:
-        options = {}
-        dropout_key, offset_key = (None, None) if key is None else jax.random.split(key)
-        if most and offset_key is not None:
-            offset_B = width * jax.random.randint(offset_key, (len(tokens_BT),), 0, most // width + 1)
-            start_B = offset_B if start_B is None else offset_B + start_B
-        if start_B is not None:
-            options["positions_BT"] = start_B[:, None] + jnp.arange(tokens_BT.shape[1], dtype=jnp.int32)[None]
-        return apply(params, tokens_BT, settings.model, key=dropout_key, **options)
-
-    return random_apply
+def _apply(
+    params: Any,
+    settings: Settings,
+    tokens_BT: jax.Array,
+    start_B: jax.Array | None = None,
+    key: jax.Array | None = None,
+) -> jax.Array:
+    """Apply the model to rows; start_B: positions of their first tokens. A key draws dropout and position offsets."""
+    most, width, options = settings.options.position_offset, settings.data.digits + 1, {}
+    dropout_key, offset_key = (None, None) if key is None else jax.random.split(key)
+    if most and offset_key is not None:
+        offset_B = width * jax.random.randint(offset_key, (len(tokens_BT),), 0, most // width + 1)
+        start_B = offset_B if start_B is None else offset_B + start_B
+    if start_B is not None:
+        options["positions_BT"] = start_B[:, None] + jnp.arange(tokens_BT.shape[1], dtype=jnp.int32)[None]
+    return training_apply(settings)(params, tokens_BT, settings.model, key=dropout_key, **options)
