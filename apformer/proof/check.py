@@ -249,7 +249,7 @@ def main(folder: Path, contexts: ModuleType, exact: bool = False) -> int:
         code = print_verdict(tally, contexts.claim(case.data, case.cfg), total, case.bounded)
         print(f"sha256 of the weights: {certificate['parameters_sha256']}")
         return code
-    except Exception as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         demand(False, f"the files in {folder} cannot be read ({error!r}): export them again")
         raise
 
