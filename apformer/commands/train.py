@@ -26,7 +26,7 @@ from apformer.flags import require_whole
 from apformer.formats import gpt2
 from apformer.machine import devices, processes
 from apformer.report import progress, tables
-from apformer.runs import checkpoint, directory, provenance, recipes, selection
+from apformer.runs import checkpoint, directory, provenance, recipes
 from apformer.runs.begin import begin
 from apformer.runs.fit import abstract_state, fit, initial_state, validation_loss
 from apformer.runs.metrics import finite_mean, note_missed, read_metrics, read_missed
@@ -150,12 +150,7 @@ def go_on(path: Path, step: int | None = None, steps: int | None = None) -> None
 def _with_steps(path: Path, settings: Settings, step: int, steps: int) -> Settings:
     """Return the settings of a run at a step with another number of steps, and write it to config.json."""
     settings = with_part(settings, "training", steps=steps)
-    run = settings.training
-    require_whole("steps", run, step + 1)
-    if step % run.log_every:
-        lines = f"step {step} is not a multiple of --log_every {run.log_every}, so no lines of metrics can follow it"
-        fitting = [saved for saved in selection.steps(path / "checkpoints") if saved % run.log_every == 0]
-        raise UserError(f"{lines}: {f'add --step {fitting[-1]}' if fitting else 'train anew'}")
+    require_whole("steps", settings.training, step + 1)
     config = files.read_json(path / "config.json")
     config["flags"]["training"]["steps"] = steps
     files.write_json(path / "config.json", config)

@@ -10,7 +10,7 @@ as one that was never stopped.
 
 import dataclasses
 import time
-from itertools import chain, zip_longest
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -136,8 +136,8 @@ def stale(path: Path) -> int:
 def first_lost(records: list[dict], log_every: int, step: int) -> int | None:
     """Return the first step up to `step` whose line of metrics.jsonl is missing or out of order, or None."""
     due = chain(range(log_every, step + 1, log_every), [step] * (step % log_every > 0))
-    pairs = zip_longest(due, [record["step"] for record in records])
-    return next((expected or recorded for expected, recorded in pairs if expected != recorded), None)
+    recorded = iter([record["step"] for record in records])  # `in` reads it up to the step: later ones must follow
+    return next((each for each in due if each not in recorded), None)
 
 
 def read_metrics(path: str | Path) -> list[dict[str, Any]]:
