@@ -53,19 +53,17 @@ exit codes: 0 done, 2 usage, 3 data, 4 checkpoint, 5 loss not finite, 6 disk, 7 
 
 def commands() -> list[str]:
     """Return the names of the commands, those of everyday use first."""
-    names = {path.stem for path in FOLDER.glob("[a-z]*.py")}
-    return [name for name in ORDER if name in names] + sorted(names - {*ORDER})
+    return [*ORDER, *sorted({path.stem for path in FOLDER.glob("[a-z]*.py")} - {*ORDER})]
 
 
 def help_text() -> str:
     """Return the text of `apformer --help`."""
-    lines = (f"  {name:11}{_first_line(FOLDER / f'{name}.py')}" for name in commands())
+    lines = []
+    for name in commands():
+        first, _, _ = (FOLDER / f"{name}.py").read_text("utf-8").partition("\n")
+        lines.append(f"  {name:11}" + first.strip('"'))
     head = "usage: apformer COMMAND [RUN] [--flag value ...]\n\nTransformers that are small enough to be proven right; "
     return f"{head}language models of a text, and translators.\n\n" + "\n".join(lines) + "\n" + EPILOGUE
-
-
-def _first_line(file: Path) -> str:
-    return file.read_text("utf-8").partition("\n")[0].strip('"')
 
 
 def entry(args: Sequence[str] | None = None) -> None:

@@ -83,15 +83,15 @@ def write(
 
 def _of_run(path: Path, settings: Settings, params: Any, step: int, member: int, missing: dict[str, str]) -> dict:
     """Return the part of the page's data that every run has."""
-    config, architecture = files.read_json(path / "config.json"), settings.architecture
+    architecture = settings.architecture
     metrics = attempt(missing, "metrics", lambda: read_metrics(path))
     data = {
         "name": path.resolve().name,
         "architecture": architecture,
         "model": asdict(settings.model),
-        "settings": config["flags"],
-        "versions": _dict(config.get("versions")),
-        "source": _dict(config.get("data")),
+        "settings": directory.recorded(path, "flags"),
+        "versions": directory.recorded(path, "versions"),
+        "source": directory.recorded(path, "data"),
         "parameters": optax.tree.size(params),
         "parameters_sha256": provenance.digest(params),
         "step": step,
@@ -140,7 +140,7 @@ def _of_this_model(file: Path, data: dict, command: str, keys: Set[str] = IDENTI
     result = attempt(missing, file.stem, lambda: files.read_json(file)) if file.exists() else None
     if result is None:
         return None
-    if not keys <= _dict(result).keys() or result.get("format", FORMAT) != FORMAT:
+    if not files.has(result, {}) or not keys <= result.keys() or result.get("format", FORMAT) != FORMAT:
         fault = "is damaged or of another version"
     elif result["parameters_sha256"] != data["parameters_sha256"]:
         fault = f"is of other parameters, of step {result['step']} and member {result['member']}"
@@ -148,8 +148,3 @@ def _of_this_model(file: Path, data: dict, command: str, keys: Set[str] = IDENTI
         return result
     missing[file.stem] = f"{file.name} {fault}: run `apformer {command}` again."
     return None
-
-
-def _dict(value: Any) -> dict:
-    """Return a value from JSON if it is a dict, else an empty one."""
-    return value if isinstance(value, dict) else {}

@@ -130,7 +130,7 @@ def go_on(path: Path, step: int | None = None, steps: int | None = None) -> None
             tell(f"{path} stopped before its first checkpoint: it begins anew")
             settings = located(path)
             start_params = _start_params(settings)
-            recorded = files.read_json(path / "config.json").get("init_from_sha256")
+            recorded = directory.recorded(path, "init_from_sha256", str)
             if start_params is not None and provenance.digest(start_params) != recorded:
                 raise UserError(f"the model that {path} started from (--init_from) has changed: restore it", DATA)
             if steps is not None:

@@ -41,7 +41,7 @@ FORBIDDEN = "none"
 LIMIT = 2**30  # bytes
 DAY = 86_400  # seconds
 
-_deferred = []  # the list of signals of each `deferred` that is entered
+_deferred = []  # [the list of signals] while `deferred` is entered
 _lock = threading.Lock()  # of _deferred
 _answered = threading.Semaphore(0)
 _heard = []  # [program, standard error] while `heard` is entered
@@ -57,6 +57,8 @@ def guard(program: str, call: Callable[[], None]) -> int:
             try:
                 call()
             except SystemExit as stop:
+                if isinstance(stop.code, str):
+                    raise UserError(stop.code) from None
                 exit_code = int(stop.code or 0)
             sys.stdout.flush()
     except UserError as error:
@@ -126,8 +128,11 @@ def deferred() -> Iterator[list[int]]:
     """Yield a list that receives the number of the first stop signal, so that the caller can first save its work.
 
     The caller then exits with 128 + that number; otherwise the end of this context does. A second signal ends the
-    process at once.
+    process at once. Within another such context, it is the list of that one.
     """
+    if _deferred:
+        yield _deferred[0]
+        return
     received = []
     with heard("apformer"):
         if _heard and threading.current_thread() is threading.main_thread():
@@ -137,7 +142,7 @@ def deferred() -> Iterator[list[int]]:
             yield received
         finally:
             with _lock:
-                _deferred[:] = [other for other in _deferred if other is not received]  # lists may be equal
+                _deferred.clear()
         if received:
             _print_now(f"{_heard[0]}: stopped by {signal.Signals(received[0]).name}; {GOES_ON}")
             sys.exit(128 + received[0])
@@ -170,8 +175,7 @@ def _answer(number: int) -> None:
         again = "at once" if _deferred else f"by {signal.Signals(number).name}"
         _print_now(f"{_heard[0]}: stopped {again}; {GOES_ON}")
         os._exit(128 + number)
-    for received in _deferred:
-        received.append(number)
+    _deferred[0].append(number)
     _print_now("stopping after the work in hand is saved; Ctrl-C or the signal again stops at once, without saving")
 
 

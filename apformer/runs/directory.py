@@ -22,9 +22,10 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from apformer.errors import CHECKPOINT, DISK, LOCKED, UserError, tell, typed
-from apformer.files import disk_errors, force, preflight, read_json, require_empty, truncate_after
+from apformer.files import disk_errors, force, has, preflight, read_json, require_empty, truncate_after
 from apformer.runs import selection
 from apformer.tasks.text import folders
 
@@ -122,6 +123,12 @@ def named(run: str | Path) -> str:
 def saved(path: Path) -> bool:
     """Return whether a run has a checkpoint, be it damaged."""
     return any(re.fullmatch(r"[0-9]+(\.corrupt)?", entry.name) for entry in path.glob("checkpoints/*"))
+
+
+def recorded(path: Path, key: str, kind: type = dict) -> Any:
+    """Return a value of config.json; the empty value of `kind` if it is missing or of another type."""
+    config = read_json(path / "config.json")
+    return config[key] if has(config, {key: kind}) else kind()
 
 
 def forget_after(path: Path, step: int) -> None:

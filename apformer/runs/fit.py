@@ -199,7 +199,7 @@ def fit(
                 if step >= run.steps:
                     break
                 if run.patience and stale(path) >= run.patience:
-                    tell(f"step {step:,}: none of the last {run.patience} checkpoints is better, so --patience ends training")
+                    tell(f"step {step:,}: no better checkpoint in the last {run.patience}: --patience ends training")
                     break
                 if scheduled or sampled_rows is None:
                     sampled_rows = _with_missed(path, settings, train_rows)

@@ -10,8 +10,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from apformer import __version__, files, plugins
+from apformer import __version__, plugins
 from apformer.errors import UserError
+from apformer.runs import directory
 
 OF_SHAPES = ("jax_enable_x64", "jax_default_prng_impl")  # these also decide the dtypes of saved arrays
 ENVIRONMENT = (*OF_SHAPES, "jax_threefry_partitionable", "jax_random_seed_offset")
@@ -31,9 +32,7 @@ def environment() -> dict[str, Any]:
 
 def require_environment(path: Path, names: Sequence[str] = ENVIRONMENT) -> None:
     """Raise UserError (exit USAGE) for a variable of the environment that had another value in training."""
-    file = path / "config.json"
-    config: Any = files.read_json(file) if file.exists() else None
-    recorded = config["environment"] if files.has(config, {"environment": dict}) else {}
+    recorded = directory.recorded(path, "environment")
     for name, value in environment().items():
         if name in names and recorded.get(name, value) != value:
             raise UserError(

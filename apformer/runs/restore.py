@@ -72,33 +72,31 @@ def bind_run(settings: Settings, params: Any) -> Model:
 
 def located(path: Path) -> Settings:
     """Return the settings of a run, with each path from where the run began if it exists there, else as it is."""
-    settings, folders = load_settings(path), files.read_json(path / "config.json").get("directory")
+    folders = directory.recorded(path, "directory", list)
 
     def find(name: str) -> str:
         places = (path / str(folder) / name for folder in folders)
         return str(next(filter(os.path.exists, places), name))
 
-    return flags.map_paths(find, settings) if type(folders) is list else settings
+    return flags.map_paths(find, load_settings(path))
 
 
 def load_rows(path: Path) -> Any:
     """Return the rows of a run. Raises UserError (exit DATA) if its dataset has changed since training."""
     settings = located(path)
-    task, recorded = tasks.of(settings), files.read_json(path / "config.json").get("data")
+    task, recorded = tasks.of(settings), directory.recorded(path, "data")
     if directory.saved(path):  # one that stopped as it began may lack its files
         settings = task.stored_settings(settings, path)
     _, rows = task.load(settings)
     data = task.describe(settings, rows)
-    if not files.has(recorded, {"source": str}) or data | {"source": recorded["source"]} != recorded:
+    if data | {"source": recorded.get("source")} != recorded:
         raise UserError(f"{data['source']} has changed since {path} was trained on it: restore it", DATA)
     return rows
 
 
 def require_files(path: Path) -> None:
     """Raise UserError (exit DATA) for a file of the task, such as tokenizer.json, that training did not write so."""
-    file = path / "config.json"
-    config: Any = files.read_json(file) if file.exists() else None
-    for name, digest in config["files"].items() if files.has(config, {"files": dict}) else ():
+    for name, digest in directory.recorded(path, "files").items():
         if not (path / name).is_file() or files.sha256(path / name) != digest:
             raise UserError(f"{path / name} is not the file that training wrote: restore it", DATA)
 

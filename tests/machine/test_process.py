@@ -79,6 +79,7 @@ def refused():
         (refused, errors.USAGE, "x: --d_model 0 is out of range: give 1 or more\n"),
         (lambda: open("/none/file"), errors.DISK, "x: /none/file: No such file or directory; see `apformer doctor`"),
         (lambda: sys.exit(143), 143, ""),
+        (lambda: sys.exit("no"), errors.USAGE, "x: no\n"),
         (lambda: None, 0, ""),
     ],
 )

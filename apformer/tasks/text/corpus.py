@@ -108,7 +108,7 @@ def read_folder(folder: AnyPath) -> str:
                     texts.append(text)
                     continue
         skipped[str(name)] = None
-    message = f"{folder}: {len(texts):,} texts read"
+    message = f"{folder}: {len(texts):,} text{'s' * (len(texts) != 1)} read"
     if skipped:
         names = ", ".join([*skipped][:SHOWN]) + ", ..." * (len(skipped) > SHOWN)
         message += f"; {len(skipped):,} skipped, not UTF-8 text or part of a run, a model or tokens: {names}"

@@ -63,7 +63,7 @@ def test_files_of_the_system_are_no_texts_and_a_path_that_no_file_can_have_is_re
     (tmp_path / "status").symlink_to("/proc/self/status")  # whose neighbours never end
     (tmp_path / "text").write_text(TEXT)
     assert corpus.read(tmp_path) == TEXT
-    assert capsys.readouterr().err.startswith(f"{tmp_path}: 1 texts read; 1 skipped")
+    assert capsys.readouterr().err.startswith(f"{tmp_path}: 1 text read; 1 skipped")
     with pytest.raises(UserError, match="cannot be read .embedded null byte.: restore it, or give another"):
         corpus.read("a\0b")
 
