@@ -125,36 +125,29 @@ def go_on(path: Path, step: int | None = None, steps: int | None = None) -> None
     """
     with directory.lock(path):
         provenance.require_environment(path)
-        settings, rows = load_settings(path), load_rows(path)
-        if step is None and not directory.saved(path):
+        rows, begins = load_rows(path), step is None and not directory.saved(path)
+        settings = located(path) if begins else load_settings(path)
+        if steps is not None:
+            settings = with_part(settings, "training", steps=steps)
+            check(settings)
+        if begins:
             tell(f"{path} stopped before its first checkpoint: it begins anew")
-            settings = located(path)
             start_params = _start_params(settings)
             recorded = directory.recorded(path, "init_from_sha256", str)
             if start_params is not None and provenance.digest(start_params) != recorded:
                 raise UserError(f"the model that {path} started from (--init_from) has changed: restore it", DATA)
-            if steps is not None:
-                settings = with_part(settings, "training", steps=steps)
-                check(settings)
             begin(path, settings, rows, start_params)
             step, state = 0, initial_state(settings, start_params)
         else:
             step, state = checkpoint.load(path / "checkpoints", abstract_state(settings), step)
             if steps is not None:
-                settings = _with_steps(path, settings, step, steps)
+                require_whole("steps", settings.training, step + 1)
+                config = files.read_json(path / "config.json")
+                config["flags"]["training"]["steps"] = steps
+                files.write_json(path / "config.json", config)
             tell(f"{path}: resumed at step {step:,} of {settings.training.steps:,}")
         directory.forget_after(path, step)
         finish(path, settings, rows, state)
-
-
-def _with_steps(path: Path, settings: Settings, step: int, steps: int) -> Settings:
-    """Return the settings of a run at a step with another number of steps, and write it to config.json."""
-    settings = with_part(settings, "training", steps=steps)
-    require_whole("steps", settings.training, step + 1)
-    config = files.read_json(path / "config.json")
-    config["flags"]["training"]["steps"] = steps
-    files.write_json(path / "config.json", config)
-    return settings
 
 
 def finish(path: Path, settings: Settings, rows: Any, state: TrainState) -> None:

@@ -74,7 +74,7 @@ def joined(coordinator: str | None, processes: str | None, index: str | None, wo
             bind = address if _is_loopback(host) else None
             if number == 0:
                 socket.create_server((host, int(port)) if bind else ("", int(port)), family=family).close()
-            _take_number(f"{address} {index}")
+            _take_number(address, index)
             _be_reached(host, int(port))
         late.start()
         jax.config.update("jax_enable_recoverability", True)  # so that JAX does not abort it if another is lost
@@ -177,17 +177,15 @@ def scratch(run: str | os.PathLike | None = None) -> str:
     return folder
 
 
-def _take_number(name: str) -> None:
+def _take_number(address: str, index: str | None) -> None:
     """Raise UserError (exit USAGE) if another process here has the same number, for which JAX would abort both."""
     taken = _leaving.enter_context(socket.socket(socket.AF_UNIX))
     try:
-        taken.bind(f"\0apformer {name}")
+        taken.bind(f"\0apformer {address} {index}")
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise UserError(
-                f"--process {name.rpartition(' ')[2]} is that of another process on this machine"
-                ": give each its own, 0 to N - 1"
-            ) from None
+            fault = f"--process {index} is that of another process on this machine"
+            raise UserError(f"{fault}: give each its own, 0 to N - 1") from None
 
 
 def _is_loopback(host: str) -> bool:
