@@ -98,29 +98,23 @@ def doctor(args: Doctor) -> None:
 
 def examine() -> tuple[dict[str, Any], UserError | None]:
     """Return versions, devices, processors, free disk and permissions, and the error that a run here would end with."""
-    place, fault = "runs" if os.path.isdir("runs") else ".", None
+    place, reason = "runs" if os.path.isdir("runs") else ".", refusals.without_backend()
+    fault, devices = (UserError(reason), []) if reason else (None, jax.devices())
+    wrong, writable = compiler.wrong() if devices else [], True
+    try:
+        files.preflight(place, needs=0)
+    except UserError as error:
+        fault, writable = error, False
     facts = {
         "versions": provenance.versions(),
-        "backend": None,
-        "devices": [],
-        "computes": False,
-        "wrong_programs": [],
+        "backend": jax.default_backend() if devices else None,
+        "devices": [f"{device.id}: {device.device_kind}" for device in devices],
+        "computes": bool(devices) and not wrong,
+        "wrong_programs": wrong,
         "processors": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "free_disk_gb": round(shutil.disk_usage(place).free / 1e9, 1),
         "directory": os.path.abspath(place),
-        "writable": False,
+        "writable": writable,
         "compilation_cache": jax.config.jax_compilation_cache_dir,  # pyright: ignore[reportAttributeAccessIssue]
     }
-    if reason := refusals.without_backend():
-        fault = UserError(reason)
-    else:
-        facts["devices"] = [f"{device.id}: {device.device_kind}" for device in jax.devices()]
-        facts["backend"] = jax.default_backend()
-        facts["wrong_programs"] = compiler.wrong()
-        facts["computes"] = not facts["wrong_programs"]
-    try:
-        files.preflight(place, needs=0)
-        facts["writable"] = True
-    except UserError as error:
-        fault = error
     return facts, fault

@@ -184,8 +184,8 @@ def _print_now(sentence: str) -> None:
         print(sentence, file=_heard[1], flush=True)
 
 
-def keep_programs(place: str | None = None) -> str | None:
-    """Let JAX cache its compiled programs, and return the folder. Call it before the first is compiled.
+def keep_programs(place: str | None = None) -> None:
+    """Let JAX cache its compiled programs. Call it before the first is compiled.
 
     Args:
         place: A folder, or "none" to keep no program. The default is the place of the last call, else
@@ -198,9 +198,8 @@ def keep_programs(place: str | None = None) -> str | None:
     place = place or os.environ.get(CACHE) or default
     os.environ[CACHE] = place  # for later calls
     config: Any = jax.config  # its attributes are unknown to the type checker
-    configured = config.jax_compilation_cache_dir
-    if configured is not None or place == FORBIDDEN:
-        return configured
+    if config.jax_compilation_cache_dir is not None or place == FORBIDDEN:
+        return
     folder = Path(os.path.expanduser(place)).absolute() / _kind()  # pathlib's expanduser raises for an unknown home
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -212,14 +211,13 @@ def keep_programs(place: str | None = None) -> str | None:
         os.environ[CACHE] = FORBIDDEN  # so that this is printed once
         remedy = f"give another folder, or {FORBIDDEN}, with --compilation_cache or {CACHE}"
         tell(f"cannot keep compiled programs in {folder} ({error.strerror}): {remedy}")
-        return None
+        return
     # A program that cannot be read or written only costs a compilation.
     warnings.filterwarnings("ignore", message="Error (reading|writing) (from )?persistent compilation cache")
     jax.config.update("jax_compilation_cache_dir", str(folder))
     compilation_cache.reset_cache()  # JAX has none if it has compiled something already
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     atexit.register(seal)
-    return str(folder)
 
 
 def seal() -> None:

@@ -133,12 +133,13 @@ def recorded(path: Path, key: str, kind: type = dict) -> Any:
 
 def forget_after(path: Path, step: int) -> None:
     """Remove what is later than a step from a run: checkpoints, lines of metrics, results of removed checkpoints."""
-    remaining = [saved for saved in selection.steps(path / "checkpoints") if saved <= step]
-    for later in reversed(selection.steps(path / "checkpoints")[len(remaining) :]):
-        selection.remove(path / "checkpoints", later)
+    folder = path / "checkpoints"
+    for saved_step in reversed(selection.steps(folder)):
+        if saved_step > step:
+            selection.remove(folder, saved_step)
     for name in ("evaluation.json", "certificate.json"):
         with suppress(UserError, TypeError, KeyError):
-            if read_json(path / name)["step"] in remaining:
+            if read_json(path / name)["step"] in selection.steps(folder):
                 continue
         with disk_errors(path):
             (path / name).unlink(missing_ok=True)

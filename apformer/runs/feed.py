@@ -7,7 +7,7 @@ The rows of a step depend only on the key of its batch, so a resumed run reads t
 """
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -24,52 +24,48 @@ from apformer.tasks import Feed
 MOST = 2**26  # bytes of a piece, if one step does not need more; up to three pieces are in memory
 
 
-class Feeding:
-    """Read the rows of a run's steps in pieces; the next piece is always being read in the background.
+def pieces(
+    feed: Feed | None, key: jax.Array, run: Training, step: int, mesh: Mesh | None = None
+) -> Iterator[tuple[int, Any]]:
+    """Yield (number of steps, their rows) for each piece of a run from a step on; the next is always being read.
 
-    feed: that of the task, or None if its rows lie on the device. key: the root of the run's randomness, one for each
-    member if there are several.
+    A multiple of log_every ends a piece. Raises UserError if rows cannot be read.
+
+    Args:
+        feed: That of the task; None if its rows lie on the device: then the rows of a piece are None.
+        key: Root of the run's randomness, one for each member if there are several.
+        run: Settings of training.
+        step: Number of steps so far.
+        mesh: Mesh of the devices that hold the rows, or None.
     """
+    if feed is None:
+        for begin, end in _spans(step, run, run.log_every):
+            yield end - begin, None
+        return
+    draw, key = train.sample_batches(feed.draw, run.accumulate), jnp.copy(key)  # the state that holds it is donated
 
-    def __init__(self, feed: Feed | None, key: jax.Array, run: Training, mesh: Mesh | None = None) -> None:
-        self.feed, self.run, self.mesh, self.next_piece = feed, run, mesh, None
-        self.pool = ThreadPoolExecutor(1)
-        if feed is not None:
-            parts = -(-run.log_every * run.accumulate * feed.bytes * run.members // MOST)
-            self.steps, self.read = -(-run.log_every // parts), feed.read
-            self.draw = train.sample_batches(feed.draw, run.accumulate)
-            # A copy, since the state that holds the key is donated to the first steps.
-            self.key = jnp.copy(key)
+    def read(places: Any) -> Any:
+        rows = feed.read(jax.tree.map(np.asarray, places))
+        return jax.device_put(rows) if mesh is None else devices.place(rows, mesh, run.members)
 
-    def __enter__(self) -> "Feeding":
-        return self
+    parts, begun = -(-run.log_every * run.accumulate * feed.bytes * run.members // MOST), []
+    with ThreadPoolExecutor(1) as pool:
+        for begin, end in _spans(step, run, -(-run.log_every // parts)):
+            # Places are drawn now, before the device gets its next piece: else it would finish that first.
+            begun.append((end - begin, pool.submit(read, _draw(key, begin, draw, end - begin))))
+            if len(begun) == 2:
+                steps, rows = begun.pop(0)
+                yield steps, rows.result()
+        for steps, rows in begun:
+            yield steps, rows.result()
 
-    def __exit__(self, *_: object) -> None:
-        self.pool.shutdown(cancel_futures=True)
 
-    def pieces(self, step: int, until: int) -> Iterator[tuple[int, Any]]:
-        """Yield (number of steps, their rows or None) for each piece of the chunk of steps from `step` to `until`.
-
-        Raises UserError if rows cannot be read.
-        """
-        if self.feed is None:
-            yield until - step, None
-            return
-        while step < until:
-            end, fed = (self.next_piece or self._begin(step)).result()
-            self.next_piece = self._begin(end) if end < self.run.steps else None
-            yield end - step, fed
-            step = end
-
-    def _begin(self, step: int) -> Future:
-        """Start to read the piece that begins with a step; return a future of (its end, its rows)."""
-        end = min(step + self.steps, step - step % self.run.log_every + self.run.log_every, self.run.steps)
-        # Places are drawn now, before the device gets its next piece: else it would finish that first.
-        return self.pool.submit(self._read, end, _draw(self.key, step, self.draw, end - step))
-
-    def _read(self, end: int, places: Any) -> tuple[int, Any]:
-        rows = self.read(jax.tree.map(np.asarray, places))
-        return end, jax.device_put(rows) if self.mesh is None else devices.place(rows, self.mesh, self.run.members)
+def _spans(step: int, run: Training, size: int) -> Iterator[tuple[int, int]]:
+    """Yield the first step and the end of each piece of at most `size` steps."""
+    while step < run.steps:
+        end = min(step + size, step - step % run.log_every + run.log_every, run.steps)
+        yield step, end
+        step = end
 
 
 @partial(jax.jit, static_argnames=("draw", "steps"))

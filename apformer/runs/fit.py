@@ -20,7 +20,7 @@ from apformer.errors import tell, typed
 from apformer.machine import devices, process, processes
 from apformer.runs import selection
 from apformer.runs.checkpoint import Checkpoints
-from apformer.runs.feed import Feeding
+from apformer.runs.feed import pieces
 from apformer.runs.metrics import Log, first_lost, read_metrics, read_missed, stale
 from apformer.settings import Settings, Training, with_part
 from apformer.train import TrainState
@@ -42,12 +42,12 @@ def initial_state(settings: Settings, start_params: Any = None, hypers: Sequence
 def abstract_state(settings: Settings) -> TrainState:
     """Return the shapes and dtypes of `initial_state(settings)`, as `jax.eval_shape` does, without computing it."""
     program, hyper, members = _compiled_settings(settings), settings.optimizer.hyper(), settings.training.members
-    member = jax.eval_shape(partial(_initial, settings=program), settings.training.seed, hyper, None)
+    member = _compiled_initial().eval_shape(settings.training.seed, hyper, None, program)
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((members,) * (members > 1) + leaf.shape, leaf.dtype), member)
 
 
 @cache
-def _compiled_initial() -> Callable[..., TrainState]:
+def _compiled_initial() -> jax.stages.Wrapped:
     """Return `_initial`, compiled once for all members.
 
     On a CPU it is compiled at LLVM's first level of optimisation, in a third of the time, since it runs once.
@@ -104,13 +104,20 @@ def _run_steps(
 
 
 def _run_pieces(
-    state: TrainState, train_rows: Any, settings: Settings, pieces: Iterator[tuple[int, Any]], mesh: Mesh | None
+    state: TrainState,
+    train_rows: Any,
+    settings: Settings,
+    pieces: Iterator[tuple[int, Any]],
+    steps: int,
+    mesh: Mesh | None,
 ) -> tuple[TrainState, Metrics]:
-    """Return (state, metrics of each step) after the steps of all pieces, see `Feeding.pieces`."""
+    """Return (state, metrics of each step) after the pieces of `steps` more steps, see `feed.pieces`."""
     chunks = []
-    for steps, fed in pieces:
+    while steps:
+        count, fed = next(pieces)
+        steps -= count
         jax.block_until_ready(chunks[-2:-1])  # so that no more than two pieces wait for the device
-        state, metrics = run_steps(state, train_rows, settings, steps, mesh, fed)
+        state, metrics = run_steps(state, train_rows, settings, count, mesh, fed)
         chunks.append(metrics)
     return state, chunks[0] if len(chunks) == 1 else jax.tree.map(lambda *leaves: jnp.concatenate(leaves, -1), *chunks)
 
@@ -176,52 +183,52 @@ def fit(
     mesh = devices.mesh(run.members, run.batch_size)
     if lost := first_lost(read_metrics(path), run.log_every, step):
         tell(f"{log.path} has lost lines, the first of step {lost}: {selection.again(path, lost)}")
-    with Feeding(task.feed(settings, rows), state.key, run, mesh) as feeding:
-        devices.connect(mesh)
-        state = devices.place(state, mesh, run.members)
-        with (
-            log,  # whose tracker may ask for a password
-            process.deferred() as received,
-            Checkpoints(path / "checkpoints", run.keep) as checkpoints,
-        ):
+    feeding = pieces(task.feed(settings, rows), state.key, run, step, mesh)
+    devices.connect(mesh)
+    state = devices.place(state, mesh, run.members)
+    with (
+        log,  # whose tracker may ask for a password
+        process.deferred() as received,
+        Checkpoints(path / "checkpoints", run.keep) as checkpoints,
+    ):
 
-            def signalled() -> int:
-                return processes.most(max(received, default=0))
+        def signalled() -> int:
+            return processes.most(max(received, default=0))
 
-            while True:
-                scheduled = on_schedule(step, run)
-                if scheduled and proven is not None:
-                    ended = processes.most(jax.process_index() == 0 and _ends(checkpoints, step, proven))
-                    if (stopped := signalled()) and step:
-                        _stop(path, step, checkpoints, stopped)
-                    if ended:
-                        break
-                if step >= run.steps:
+        while True:
+            scheduled = on_schedule(step, run)
+            if scheduled and proven is not None:
+                ended = processes.most(jax.process_index() == 0 and _ends(checkpoints, step, proven))
+                if (stopped := signalled()) and step:
+                    _stop(path, step, checkpoints, stopped)
+                if ended:
                     break
-                if run.patience and stale(path) >= run.patience:
-                    tell(f"step {step:,}: no better checkpoint in the last {run.patience}: --patience ends training")
-                    break
-                if scheduled or sampled_rows is None:
-                    sampled_rows = _with_missed(path, settings, train_rows)
-                until = min(run.steps, step - step % run.log_every + run.log_every)
-                state, metrics = _run_pieces(state, sampled_rows, program, feeding.pieces(step, until), mesh)
-                step, metrics, measured = until, devices.readable(metrics, mesh), None
-                stopped, scheduled = signalled(), on_schedule(step, run)
-                # The line of the chunk before: reading this one's metrics now would stall the device.
-                log.flush()
-                if scheduled:
-                    measured = validate(train.trained(state), batch, program, mesh)
-                    measured = jax.device_get(devices.readable(measured, mesh))
-                log.pending = step, metrics, measured
-                if scheduled or stopped:
-                    record = log.flush()
-                    files.fsync(log.path)  # so that no checkpoint outlives its line
-                    readable_state = devices.readable(state, mesh)
-                    if jax.process_index() == 0:
-                        scores = selection.score(record) if scheduled else record["loss"]
-                        checkpoints.save(step, readable_state, scores, temporary=not scheduled)
-                    if stopped := signalled():  # perhaps while it was saved
-                        _stop(path, step, checkpoints, stopped)
+            if step >= run.steps:
+                break
+            if run.patience and stale(path) >= run.patience:
+                tell(f"step {step:,}: no better checkpoint in the last {run.patience}: --patience ends training")
+                break
+            if scheduled or sampled_rows is None:
+                sampled_rows = _with_missed(path, settings, train_rows)
+            until = min(run.steps, step - step % run.log_every + run.log_every)
+            state, metrics = _run_pieces(state, sampled_rows, program, feeding, until - step, mesh)
+            step, metrics, measured = until, devices.readable(metrics, mesh), None
+            stopped, scheduled = signalled(), on_schedule(step, run)
+            # The line of the chunk before: reading this one's metrics now would stall the device.
+            log.flush()
+            if scheduled:
+                measured = validate(train.trained(state), batch, program, mesh)
+                measured = jax.device_get(devices.readable(measured, mesh))
+            log.pending = step, metrics, measured
+            if scheduled or stopped:
+                record = log.flush()
+                files.fsync(log.path)  # so that no checkpoint outlives its line
+                readable_state = devices.readable(state, mesh)
+                if jax.process_index() == 0:
+                    scores = selection.score(record) if scheduled else record["loss"]
+                    checkpoints.save(step, readable_state, scores, temporary=not scheduled)
+                if stopped := signalled():  # perhaps while it was saved
+                    _stop(path, step, checkpoints, stopped)
     state = devices.readable(state, mesh)
     processes.part()
     return state

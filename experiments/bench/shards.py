@@ -75,15 +75,17 @@ def turns_of(folder, tokens):
     settings, rows = task.load(settings)
 
     def turn(train_rows, source):
-        state, step, chunk = fit.initial_state(settings), 0, settings.training.log_every
-        feeding = feed.Feeding(source, state.key, settings.training)
+        state = fit.initial_state(settings)
+        pieces = feed.pieces(source, state.key, settings.training, 0)
 
         def train():
-            nonlocal state, step
-            for steps, fed in feeding.pieces(step, step + chunk):
+            nonlocal state
+            left = settings.training.log_every
+            while left:
+                steps, fed = next(pieces)
                 state, metrics = fit.run_steps(state, train_rows, settings, steps, None, fed)
                 jax.block_until_ready(metrics)
-            step += chunk
+                left -= steps
 
         return train
 

@@ -255,11 +255,11 @@ KEEPS = """
 import sys
 import jax, jax.numpy as jnp
 from apformer.machine import process
-folder = process.keep_programs(sys.argv[1])
+process.keep_programs(sys.argv[1])
 hits = []
 jax.monitoring.register_event_listener(lambda name, **_: hits.append(name))
 value = jax.jit(lambda x: jnp.tanh(x @ x).sum())(jnp.arange(9.0).reshape(3, 3))
-print(folder, repr(float(value)), hits.count("/jax/compilation_cache/cache_hits"))
+print(jax.config.jax_compilation_cache_dir, repr(float(value)), hits.count("/jax/compilation_cache/cache_hits"))
 """
 
 
@@ -331,11 +331,14 @@ def test_where_programs_are_kept(tmp_path, monkeypatch, capsys):
     before = jax.config.jax_compilation_cache_dir
     try:
         jax.config.update("jax_compilation_cache_dir", None)
-        assert process.keep_programs("none") is None
+        process.keep_programs("none")
         monkeypatch.setenv(process.CACHE, str(tmp_path / "file" / "folder"))
-        assert process.keep_programs() is process.keep_programs() is None
+        process.keep_programs()
+        process.keep_programs()
+        assert jax.config.jax_compilation_cache_dir is None
         said = capsys.readouterr().err
-        assert process.keep_programs("~nobody-at-all/x").startswith(str(tmp_path / "~nobody-at-all" / "x"))
+        process.keep_programs("~nobody-at-all/x")
+        assert jax.config.jax_compilation_cache_dir.startswith(str(tmp_path / "~nobody-at-all" / "x"))
     finally:
         jax.config.update("jax_compilation_cache_dir", before)
         process._programs_before.clear()
