@@ -42,12 +42,12 @@ def initial_state(settings: Settings, start_params: Any = None, hypers: Sequence
 def abstract_state(settings: Settings) -> TrainState:
     """Return the shapes and dtypes of `initial_state(settings)`, as `jax.eval_shape` does, without computing it."""
     program, hyper, members = _compiled_settings(settings), settings.optimizer.hyper(), settings.training.members
-    member = _compiled_initial().eval_shape(settings.training.seed, hyper, None, program)
+    member = jax.eval_shape(partial(_initial, settings=program), settings.training.seed, hyper, None)
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((members,) * (members > 1) + leaf.shape, leaf.dtype), member)
 
 
 @cache
-def _compiled_initial() -> jax.stages.Wrapped:
+def _compiled_initial() -> Callable[..., TrainState]:
     """Return `_initial`, compiled once for all members.
 
     On a CPU it is compiled at LLVM's first level of optimisation, in a third of the time, since it runs once.

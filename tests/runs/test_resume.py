@@ -272,6 +272,7 @@ def test_the_others_end_with_the_bits_that_they_have_without_the_one_that_diverg
     cfg, ends = with_training(members=3, save_every=12, member_mode="vmap"), []
     for name, rate in (("sound", 0.02), ("diverged", 1e38)):
         (tmp_path / name).mkdir()
+        files.write_json(tmp_path / name / "config.json", {})
         state, rates = fit.initial_state(cfg), jnp.float32([0.01, rate, 0.005])
         state = fit.fit(tmp_path / name, cfg, None, state._replace(hyper=state.hyper | {"learning_rate": rates}))
         ends.append([bits(jax.tree.map(lambda leaf, k=k: leaf[k], state)) for k in range(3)])
