@@ -27,7 +27,7 @@ class Fault(UserError):
 
 def names(group: str, builtin: tuple[str, ...]) -> tuple[str, ...]:
     """Return the sorted names of a group: the built-in ones and those of installed packages."""
-    return tuple(sorted({*builtin, *(entry.name for entry in _entries(group))}))
+    return tuple(sorted({*builtin, *_entries(group).names}))
 
 
 def versions() -> dict[str, str]:

@@ -234,8 +234,8 @@ def _kind() -> str:
     with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         processor += "".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))
-    versions = [f"{name}-{version(name)}" for name in ("jax", "jaxlib")]
-    return "-".join([*versions, hashlib.sha256(processor.encode()).hexdigest()[:12]])
+    digest = hashlib.sha256(processor.encode()).hexdigest()[:12]
+    return f"jax-{version('jax')}-jaxlib-{version('jaxlib')}-{digest}"
 
 
 def _programs(folder: Path) -> list[Path]:

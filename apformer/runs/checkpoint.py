@@ -79,7 +79,13 @@ class Checkpoints:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        """Wait, then end the background threads and remove the leftovers of a failed save."""
+        try:
+            self.wait()
+        finally:
+            with _writing(self.folder):
+                self._manager.close()
+            selection.remove_leftovers(self.folder)
 
     def save(self, step: int, state: Any, scores: Any = (), temporary: bool = False) -> None:
         """Start to save `state`, and return once it is copied: then the caller may donate it.
@@ -119,15 +125,6 @@ class Checkpoints:
             self._manager.wait_until_finished()
             fsync(self.folder)
         selection.remove_leftovers(self.folder)
-
-    def close(self) -> None:
-        """Wait, then end the background threads and remove the leftovers of a failed save."""
-        try:
-            self.wait()
-        finally:
-            with _writing(self.folder):
-                self._manager.close()
-            selection.remove_leftovers(self.folder)
 
     def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> Sequence[bool]:
         """Return whether Orbax keeps each checkpoint: its PreservationPolicy."""

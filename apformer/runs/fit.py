@@ -250,7 +250,7 @@ def on_schedule(step: int, run: Training) -> bool:
 def _stop(path: Path, step: int, checkpoints: Checkpoints, number: int) -> NoReturn:
     """Wait for the checkpoint to be on the disk, then exit with 128 + the number of the signal."""
     processes.part()
-    checkpoints.close()
+    checkpoints.wait()
     tell(f"stopped at step {step:,} and saved: {typed('resume', path)} continues")
     sys.exit(128 + number)
 

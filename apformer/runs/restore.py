@@ -61,8 +61,7 @@ def load(run: str | Path | None = None, member: int | None = None, step: int | N
     path = directory.find(run)
     settings = load_settings(path)
     params, step, member = load_params(path, settings, member, step)
-    model = bind_run(settings, params)
-    return Run(path, tasks.of(settings), settings, params, model, step, member)
+    return Run(path, tasks.of(settings), settings, params, bind_run(settings, params), step, member)
 
 
 def bind_run(settings: Settings, params: Any) -> Model:

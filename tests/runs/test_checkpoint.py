@@ -179,7 +179,8 @@ def test_what_may_have_been_the_best_is_named_and_never_passed_over(folder, capf
     with refused(errors.CHECKPOINT, sentence):
         selection.best(selection.read_all(folder))
     assert capfd.readouterr().err == ""
-    Checkpoints(folder).close()  # training goes on with it set aside, not deleted
+    with Checkpoints(folder):
+        pass  # training goes on with it set aside, not deleted
     assert selection.steps(folder) == [2] and (folder / "1.corrupt" / "state").is_dir()
     assert capfd.readouterr().err.endswith("renamed to 1.corrupt\n")
 
@@ -261,7 +262,7 @@ def test_a_disk_that_is_full_is_one_sentence_and_costs_no_older_checkpoint(folde
     with refused(errors.DISK, "the disk is full.*: free some space"):
         checkpoints.wait()
     monkeypatch.undo()
-    checkpoints.close()
+    checkpoints.__exit__()
     with refused(errors.DISK, r"/3 \(File too large\): fix that"), checkpoint._writing(folder / "3"):
         raise ValueError('OUT_OF_RANGE: Error writing "/a": Failed to write: File too large [os_error_code="27"]')
     assert selection.steps(folder) == [1, 2]
@@ -284,10 +285,12 @@ def test_only_our_own_leftovers_are_removed(tmp_path):
     others = ["notes", "9.corrupt", "10x", "-1", "007"]
     for name in ours + others:
         (tmp_path / name / "inside").mkdir(parents=True)
-    Checkpoints(tmp_path).close()
+    with Checkpoints(tmp_path):
+        pass
     assert sorted(os.listdir(tmp_path)) == sorted(others)
 
 
 def test_a_removal_that_a_crash_prevented_is_made_up_for(folder):
-    Checkpoints(folder, keep=1).close()
+    with Checkpoints(folder, keep=1):
+        pass
     assert os.listdir(folder) == ["2"]

@@ -72,11 +72,12 @@ def test_a_copy_of_runs_without_links_takes_new_runs(root):
     assert directory.find() == directory.find(root / "latest") == path and os.listdir(path).count(".latest") == 0
 
 
-def test_run_dir_may_be_new_or_empty(tmp_path, name="new and/deep/données-数"):
-    assert directory.create("exact", tmp_path / name) == tmp_path / name
-    assert directory.create("exact", tmp_path / name).is_dir()  # now it exists, and is empty
-    with directory.lock(tmp_path / name):
-        directory.create("exact", tmp_path / name)  # a lock alone is no run
+def test_run_dir_may_be_new_or_empty(tmp_path):
+    path = tmp_path / "new and/deep/données-数"
+    assert directory.create("exact", path) == path
+    directory.create("exact", path)  # now it exists, and is empty
+    with directory.lock(path):
+        directory.create("exact", path)  # a lock alone is no run
     assert not (tmp_path / "latest").exists()
 
 

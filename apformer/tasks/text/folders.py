@@ -28,6 +28,8 @@ def is_gpt2(folder: AnyPath) -> bool:
         needed = "name a run of a text, or a GPT-2 folder with config.json and model.safetensors"
         if snapshots := sorted(path.glob("snapshots/*/config.json")):  # a folder of the cache of `hf`
             needed = f"give {snapshots[-1].parent}"
+        if (path / "adapter_config.json").exists():
+            needed = f"give the folder of its model, and --adapter {path}"
         raise UserError(f"{path} holds no model (no config.json): {needed}; {HOW_TO_GET}") from None
     except (OSError, ValueError, RecursionError):  # the reader of the folder reports the fault
         config = {}
