@@ -129,11 +129,11 @@ def model_from(architecture: str, values: dict[str, Any]) -> Any:
     Raises:
         ValueError, TypeError: For a wrong field, which it names.
     """
-    values, kind = dict(values), load_architecture(architecture).Config
+    values = dict(values)
     if values.get("position_options") is not None:
         scheme = config.load("position", values["position"]).Scheme
         values["position_options"] = part_from(scheme, values["position_options"])
-    return part_from(kind, values)
+    return part_from(load_architecture(architecture).Config, values)
 
 
 def part_from(kind: type, values: dict[str, Any]) -> Any:

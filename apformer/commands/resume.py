@@ -1,7 +1,6 @@
 """Continue a run that was stopped, bit for bit."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import jax
 
@@ -33,6 +32,6 @@ def resume(args: Resume) -> None:
     """Resume a run from its newest checkpoint, or from a saved step; start it anew if none was saved yet."""
     path = directory.find_begun(args.run)
     if jax.process_index():
-        path = Path(processes.scratch(path))
+        path = processes.scratch(path)
     processes.most(0)  # waits for all: none may write before all have read
     go_on(path, args.step, args.steps)

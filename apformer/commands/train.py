@@ -92,7 +92,7 @@ def _create(settings: Settings) -> Path:
     require_storable(settings)
     run = settings.training
     if jax.process_index():
-        return Path(processes.scratch())
+        return processes.scratch()
     size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(abstract_state(settings)))
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if size > memory:

@@ -20,8 +20,6 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from apformer.errors import UserError
 from apformer.machine import processes
 
-Device = Any  # jax.Device, which is no type to a checker
-
 _most: int | None = None  # number of devices of a process to use; None for all
 
 
@@ -34,7 +32,7 @@ def limit(count: str) -> None:
     _most = int(count)
 
 
-def taken() -> list[Device]:
+def taken() -> list[Any]:  # jax.Device is no type to a checker
     """Return the devices of this process to use."""
     return jax.local_devices()[:_most]
 

@@ -24,6 +24,7 @@ from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdo
 from functools import partial
 from importlib.metadata import version
 from ipaddress import ip_address
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -169,12 +170,12 @@ def agree(name: str, value: Any, exit_code: int = DATA) -> None:
         raise UserError(f"process {unlike.argmax()} has other {name} than process 0: give all the same", exit_code)
 
 
-def scratch(run: str | os.PathLike | None = None) -> str:
+def scratch(run: Path | None = None) -> Path:
     """Return a temporary folder for the files of a process that is not the first, with a copy of those of `run`."""
     folder = _leaving.enter_context(TemporaryDirectory(prefix="apformer-", ignore_cleanup_errors=True))
     if run is not None:
         shutil.copytree(run, folder, dirs_exist_ok=True)
-    return folder
+    return Path(folder)
 
 
 def _take_number(address: str, index: str | None) -> None:

@@ -26,8 +26,7 @@ def findings(path: Path) -> list[Finding]:
         return results
     settings = load_settings(path)
     results += [found("dataset", _dataset, path), found("metrics.jsonl", _metrics, path, settings)]
-    sound = not results[-1].code and saved
-    lines = {record["step"]: record for record in read_metrics(path)} if sound else {}
+    lines = {} if results[-1].code or not saved else {record["step"]: record for record in read_metrics(path)}
     for step in saved:
         results.append(found(f"checkpoint {step}", _checkpoint, path, settings, step, lines))
     if not saved:

@@ -163,6 +163,5 @@ def load(folder: str | None = None, member: int | None = None, adapter: str | No
     if adapter is not None:
         params = peft.load(adapter, params, cfg)
     tokenizer = text.for_model(pretrained.load(path), cfg.vocab_size, str(path))
-    bound = bind(architecture, params, cfg, devices.mesh())
     ends = tokenizer.special_tokens.union(folders.ends(path))
-    return LanguageModel(bound, architecture.max_tokens(cfg), tokenizer, ends)
+    return LanguageModel(bind(architecture, params, cfg, devices.mesh()), architecture.max_tokens(cfg), tokenizer, ends)
