@@ -15,7 +15,7 @@ from apformer import files, tasks
 from apformer.analysis import pca
 from apformer.analysis.certificate import FORMAT
 from apformer.commands import Run
-from apformer.errors import CHECKPOINT, UserError, tell
+from apformer.errors import UserError, tell
 from apformer.layers.leaves import named
 from apformer.report import sections, template
 from apformer.report.sections import attempt
@@ -126,7 +126,7 @@ def _of_task(path: Path, settings: Settings, rows: Any, params: Any, data: dict)
         if evaluation is None:
             raise
         damage = f"evaluation.json is damaged or of another version ({error!r})"
-        data["missing"]["evaluation"] = f"{UserError(damage, CHECKPOINT)}: run `apformer evaluate` again."
+        data["missing"]["evaluation"] = f"{UserError(damage)}: run `apformer evaluate` again."
         shown = sections.check(task.page(settings, rows, params, None, path))
     return shown | {"missing": shown.get("missing", {}) | data["missing"]}
 
