@@ -17,6 +17,7 @@ import atexit
 import hashlib
 import os
 import platform
+import select
 import signal
 import socket
 import sys
@@ -179,9 +180,16 @@ def _answer(number: int) -> None:
 
 
 def _print_now(sentence: str) -> None:
-    """Print a line to standard error, unless it is closed."""
-    with suppress(OSError, ValueError):
-        print(sentence, file=_heard[1], flush=True)
+    """Print a line to standard error, unless it is closed or a pipe that nobody reads."""
+    try:
+        place = _heard[1].fileno()
+    except (OSError, ValueError, AttributeError):
+        with suppress(OSError, ValueError):
+            print(sentence, file=_heard[1])  # that of a notebook is not a file
+        return
+    with suppress(OSError):
+        if select.select([], [place], [], 0)[1]:
+            os.write(place, f"{sentence}\n".encode(errors="backslashreplace"))
 
 
 def keep_programs(place: str | None = None) -> None:
