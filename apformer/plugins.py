@@ -12,7 +12,6 @@ code.
 import dataclasses
 import importlib
 import pkgutil
-import sys
 from functools import cache
 from importlib.metadata import EntryPoints, entry_points
 from typing import Any, get_type_hints
@@ -123,12 +122,8 @@ def fault(group: str, name: str, says: str) -> Fault:
     return Fault(f"{package} brings the {_kind(group)} {name}, {says}: repair or uninstall {package}")
 
 
-def _entries(group: str) -> EntryPoints:
-    return _read(group, tuple(sys.path))
-
-
 @cache
-def _read(group: str, path: tuple[str, ...]) -> EntryPoints:
+def _entries(group: str) -> EntryPoints:
     return entry_points(group=group)
 
 
