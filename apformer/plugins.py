@@ -11,7 +11,9 @@ code.
 
 import dataclasses
 import importlib
+import os
 import pkgutil
+import sys
 from functools import cache
 from importlib.metadata import EntryPoints, entry_points
 from typing import Any, get_type_hints
@@ -122,8 +124,14 @@ def fault(group: str, name: str, says: str) -> Fault:
     return Fault(f"{package} brings the {_kind(group)} {name}, {says}: repair or uninstall {package}")
 
 
-@cache
 def _entries(group: str) -> EntryPoints:
+    """Return the entry points of a group, read again only if sys.path or a folder of it has changed since."""
+    folders = filter(os.path.isdir, (folder or "." for folder in sys.path))
+    return _read(group, tuple((folder, os.stat(folder).st_mtime_ns) for folder in folders))
+
+
+@cache
+def _read(group: str, state: tuple) -> EntryPoints:
     return entry_points(group=group)
 
 

@@ -38,8 +38,6 @@ def check(settings: Settings) -> int:
     options.check(settings.options)
     cfg, takes = settings.data, inspect.signature(architecture_of(settings).apply).parameters
     require("vocab_size", settings.model.vocab_size == len(VOCABULARY), settings.model, f"{len(VOCABULARY)}")
-    if cfg.sequences != generator.Config.sequences:
-        raise UserError("--sequences is for datasets/arithmetic_progressions/generate.py: drop it")
     for flag in ("position_offset", "own_positions"):
         if getattr(settings.options, flag) and "positions_BT" not in takes:
             raise UserError(f"--{flag} is for transformers: drop it")
