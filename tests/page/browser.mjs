@@ -120,8 +120,9 @@ const stepsOf = (page, file) => {
       }
       await page.locator("#ablate .hide").first().click();
       const notice = await text("#player .off span");
+      const verdict = await text("#player .verdict");
       await page.locator("#player .off button").click();
-      return { found, notice, off: await page.locator("#player .off").isVisible() };
+      return { found, notice, verdict, off: await page.locator("#player .off").isVisible() };
     },
     async cell() {
       await page.locator(".heat-cell").first().click();

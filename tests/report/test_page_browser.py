@@ -19,6 +19,7 @@ def assert_accessible(seen):
 
 def assert_taken_apart(run, seen):
     """The page finds the losses that Python has found without each part, and plays what the model did wrong."""
+    assert seen["open"]["missing"] == [] and len(seen["open"]["sections"]) == 8
     table = read(run / "report.html")[0]["ablation"][1:]
     for live, drop in zip(seen["ablate"]["found"], table, strict=True):
         assert (live["loss"], live["exact"]) == pytest.approx((drop["loss"], drop["exact"]), abs=1e-4)
@@ -30,7 +31,6 @@ def assert_taken_apart(run, seen):
 def test_a_run_on_progressions_is_played_with_and_taken_apart(browse, made_run):
     run = made_run("progressions")
     seen = browse(run, "faults", "play", "sample", "attend", "ablate", "cell", "wrong", "keyboard", "axe")
-    assert seen["open"]["missing"] == [] and len(seen["open"]["sections"]) == 8
     faults = seen["faults"]["said"]
     assert "Type a progression" in faults[""] and "“x” is neither a digit nor a space" in faults["00x 010"]
     assert faults["07 010"].endswith("write 007.") and seen["faults"]["afterwards"] == ""
@@ -40,13 +40,13 @@ def test_a_run_on_progressions_is_played_with_and_taken_apart(browse, made_run):
     assert seen["sample"] == {"written": 12, "bars": 6}
     assert (seen["attend"]["heads"], seen["attend"]["after"]) == (4, seen["attend"]["before"] - 1)
     assert re.search(r"attends to .* %", seen["attend"]["read"]) and seen["cell"]["rows"] == 8
+    assert seen["ablate"]["verdict"].startswith("This was written before")
     assert_taken_apart(run, seen)
 
 
 def test_a_translator_is_played_with_and_taken_apart(browse, made_run):
     run = made_run("pairs")
     seen = browse(run, "sentences", "translate", "beams", "force", "across", "ablate", "wrong", "axe")
-    assert seen["open"]["missing"] == [] and len(seen["open"]["sections"]) == 8
     said = seen["sentences"]["said"]
     assert said["empty"] == "Type a sentence to translate." and said["new"] == "" and "half of a" in said["half"]
     assert re.match(r"This text has \d+ tokens with its end token, but .* at most 128: type less.", said["long"])

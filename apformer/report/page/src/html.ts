@@ -127,7 +127,7 @@ export const capital = (words: string) => words[0].toUpperCase() + words.slice(1
 /** A share in percent. Rounding never gives 100 % or 0 %: these mean all and none. */
 export function percent(share: number | null | undefined, digits = 2): string {
   if (share == null) return "–";
-  if (share === 0 || share === 1) return `${100 * share} %`;
+  if (share === 0 || share === 1) return `${(100 * share).toFixed(digits)} %`;
   const least = 10 ** -digits;
   return `${Math.min(100 - least, Math.max(least, 100 * share)).toFixed(digits)} %`;
 }

@@ -103,7 +103,8 @@ export function lines({ title, x, y, series, log = false, share: isShare = false
   drawing.addEventListener("keydown", (event) => {
     if (event.key === "ArrowLeft" || event.key === "ArrowRight") read(at + (event.key === "ArrowLeft" ? -1 : 1));
   });
-  const named = floor ? [...series, { name: floor.name, colour: "floor" }] : series;
+  const keyed = floor ? [...series, { name: floor.name, colour: "floor" }] : series;
+  const named = keyed.filter(({ name }) => name !== title.toLowerCase()); // the title says it
   return figure(title, log ? `${y}, logarithmic scale` : y, keys(named), drawing, readout);
 }
 

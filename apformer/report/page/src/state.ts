@@ -28,6 +28,8 @@ export class State {
   current: Params;
   output!: Output;
   whole!: Output;
+  /** What was off when the text was written. */
+  private offThen = "";
   private draws: (() => void)[] = [];
   private later: (() => void)[] = [];
   private waiting = false;
@@ -50,10 +52,20 @@ export class State {
     return this.off.length + this.hidden.size > 0;
   }
 
+  private get offNow() {
+    return JSON.stringify([this.off, [...this.hidden]]);
+  }
+
+  /** Whether a model wrote the text that has other parts than the one now. */
+  get outdated() {
+    return this.offThen !== this.offNow;
+  }
+
   /** Applies changes, runs the model, and redraws. */
   update(changes: Changes) {
     Object.assign(this, changes);
     if (changes.tokens) this.hidden = new Set([...this.hidden].filter((t) => t < this.hideable.length));
+    if (changes.tokens) this.offThen = this.offNow;
     if (changes.off) this.current = changes.off.length ? ablate(this.params, changes.off) : this.params;
     if (changes.tokens) this.whole = apply(this.params, this.tokens, this.run, undefined, this.source);
     this.output = this.changed ? apply(this.current, this.tokens, this.run, this.hidden, this.source) : this.whole;

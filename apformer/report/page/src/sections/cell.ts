@@ -16,11 +16,12 @@ export function examplesOf(state: State, bounds: Bounds, label: string): HTMLEle
     .filter(([first, difference]) => inside(first + 2 * difference, digits))
     .slice(0, ROWS)
     .map(([first, difference]) => row(state, first, difference, digits));
+  const without = state.off.length ? ", continued without the parts that are switched off" : "";
   const head = ["given", "predicted", "right", "split"];
   return h(
     "div",
     {},
-    h("p", { class: "note" }, `Random progressions with ${label}:`),
+    h("p", { class: "note" }, `Random progressions with ${label}${without}:`),
     rows.length
       ? table(head, rows, [], "Progressions of this cell")
       : h("p", { class: "missing" }, "No progression of three terms fits in this cell."),

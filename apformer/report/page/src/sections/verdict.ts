@@ -10,6 +10,7 @@ export function verdict(state: State, forced: boolean, reference?: string): (Nod
   const { run } = state;
   if (forced) return [`Mean cost of this text: ${meanCost(state).toFixed(3)} nats per ${tokenName(run)}.`];
   if (state.tokens.length === state.given) return [];
+  if (state.outdated) return ["This was written before parts were switched off or on: write it again."];
   const found = state.text(state.tokens.slice(state.given));
   if (run.task.prompt.terms) return ofTerms(state.text(state.tokens.slice(0, state.given)), found, run);
   if (!reference) return [];
