@@ -31,12 +31,12 @@ LEAVES = {
     **dict.fromkeys(("query", "key", "value"), Role(True, inputs=(-3,), outputs=(-2, -1))),  # D -> H K
     "output": Role(True, inputs=(-3, -2), outputs=(-1,)),  # H K -> D; word2vec's second table has this name too
     "weight": Role(True, inputs=(-2,), outputs=(-1,)),  # D -> F, F -> D, D -> V, and D -> D in a cell
-    **dict.fromkeys(("bias", "query_bias", "key_bias", "value_bias", "output_bias"), NO_DECAY),
+    "bias": NO_DECAY,
     "scale": NO_DECAY,
-    "sink": NO_DECAY,
     "table": DECAYS,
     "input": DECAYS,  # word2vec
-    **dict.fromkeys(("A", "B"), DECAYS),  # of an adapter
+    "A": DECAYS,  # of an adapter
+    "B": DECAYS,
 }
 
 
