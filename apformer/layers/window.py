@@ -32,7 +32,7 @@ def serves(cfg: Any, T: int) -> bool:
     A bias of the scores must depend on offsets alone. A position scheme whose bias does has a method `reach`.
     """
     scheme, W = cfg.position_options, cfg.window
-    if W is None or cfg.similarity != "scaled_dot" or cfg.attention_dropout or export.is_symbolic_dim(T):
+    if cfg.similarity != "scaled_dot" or cfg.attention_dropout or export.is_symbolic_dim(T):
         return False
     narrow = T > 1 and W <= NARROW and cfg.d_model // cfg.n_heads <= HEAD
     return (narrow or T >= 4 * max(W, LEAST)) and (hasattr(scheme, "reach") or not hasattr(scheme, "bias"))
@@ -81,16 +81,15 @@ def attend(
     the order of axes for a narrow window.
     """
     (_, T, H, K), W = q_BTHK.shape, mask_BTW.shape[-1]
-    dtype, missing = at_least_float32(q_BTHK.dtype), T + W - 1 - k_BSHK.shape[1]
+    dtype = at_least_float32(q_BTHK.dtype)
     bias_HW = jnp.zeros((H, W), dtype) if bias_1H1W is None else bias_1H1W[0, :, 0].astype(dtype)
     if W <= NARROW and K <= HEAD and T > 1:
         without_K = [axis for axis in order if axis != 3]
         q, *keys = (x_BTHK.transpose(order) for x_BTHK in (q_BTHK, k_BSHK, v_BSHK))
-        keys = (jnp.pad(x, ((0, 0), (0, 0), (missing, 0), (0, 0))) for x in keys)
+        keys = (jnp.pad(x, ((0, 0), (0, 0), (T + W - 1 - x.shape[2], 0), (0, 0))) for x in keys)
         mask, bias = (x_BTHW.transpose(3, *without_K) for x_BTHW in (mask_BTW[:, :, None], bias_HW[None, None]))
         sink = None if sink_H is None else sink_H[None, None].transpose(without_K)
         return by_offset(q, *keys, mask, bias, sink).transpose([order.index(axis) for axis in range(4)]), None
-    k_BSHK, v_BSHK = (jnp.pad(x_BSHK, ((0, 0), (missing, 0), (0, 0), (0, 0))) for x_BSHK in (k_BSHK, v_BSHK))
     return by_chunk(q_BTHK, k_BSHK, v_BSHK, mask_BTW, bias_HW, sink_H), None
 
 
@@ -200,7 +199,8 @@ def by_chunk(
 
     def keys(x_BSHK: Array) -> Array:
         """Return the keys of each chunk, (B C, Q + W - 1, H, K): its own, and the W - 1 before them."""
-        x_BSHK = jnp.pad(x_BSHK, ((0, 0), (0, 2 * C * Q - x_BSHK.shape[1]), (0, 0), (0, 0)))
+        before, after = T + W - 1 - x_BSHK.shape[1], 2 * C * Q - (T + W - 1)
+        x_BSHK = jnp.pad(x_BSHK, ((0, 0), (before, after), (0, 0), (0, 0)))
         halves = (x_BSHK[:, first : first + C * Q].reshape(B, C, Q, *x_BSHK.shape[2:]) for first in (0, Q))
         return jnp.concatenate([*halves], axis=2)[:, :, :S].reshape(-1, S, *x_BSHK.shape[2:])
 
