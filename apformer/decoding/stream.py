@@ -56,21 +56,21 @@ def write(
     width = rows if rows == 1 else max(4, _power_of_two(rows))
     room = _room(longest + min(tokens, AT_ONCE), most)
     sampling = Sampling(*(np.resize(x, width) for x in sampling))
-    written = [[*map(int, prompt)] for prompt in prompts]
-    names_BN = np.resize(np.array(_names(written, seed), np.uint32), (width, 3))
-    start_B = np.array([max(0, len(row) - (most or len(row))) for row in written])
-    cached_B, seen_BV = np.zeros(rows, int), np.zeros((width, vocabulary), bool)
-    newest_B, new_B, state, number = np.zeros(width, np.int32), np.ones(rows, bool), None, 0
+    contexts = [[*map(int, prompt)] for prompt in prompts]
+    names_BN = np.resize(np.array(_names(contexts, seed), np.uint32), (width, 3))
+    contexts = [context[-(most or len(context)) :] for context in contexts]
+    new, state, number = [True] * rows, None, 0  # rows that the cache does not hold
     while number < tokens:
         prompt_BT, lengths_B = np.zeros((width, room), np.int32), np.full(width, -1, np.int32)
-        for b in np.flatnonzero(new_B):
-            *context, newest_B[b] = written[b][start_B[b] :]
-            prompt_BT[b, : len(context)] = context
-            lengths_B[b] = cached_B[b] = len(context)
-            seen_BV[b] = False
-            seen_BV[b, [*context, newest_B[b]]] = True
+        newest_B, seen_BV = np.zeros(width, np.int32), np.zeros((width, vocabulary), bool)
+        for b, context in enumerate(contexts):
+            newest_B[b] = context[-1]
+            seen_BV[b, context] = True
+            if new[b]:
+                lengths_B[b] = len(context) - 1
+                prompt_BT[b, : len(context) - 1] = context[:-1]
         capacity = min(most or room, room)
-        steps = min(CHUNK if number else 1, tokens - number, int((capacity - cached_B).min()))
+        steps = min(CHUNK if number else 1, tokens - number, 1 + capacity - max(map(len, contexts)))
         if state is None:  # zeros; the program writes the cache of each new row
             state = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), _shapes(model.init_cache, width, room))
         state, tokens_BN = _advance(
@@ -79,17 +79,14 @@ def write(
         )  # fmt: skip
         tokens_BN = np.asarray(tokens_BN)[:, :steps]
         yield tokens_BN[:rows]
-        number, newest_B = number + steps, tokens_BN[:, -1].copy()
-        cached_B += steps
-        for row, seen_V, tokens_N in zip(written, seen_BV, tokens_BN, strict=False):
-            row += tokens_N.tolist()
-            seen_V[tokens_N] = True
-        new_B = cached_B == capacity
-        if new_B.any() and capacity != most:  # a larger cache: read all rows again
-            room, state, new_B = _room(2 * room, most), None, np.ones(rows, bool)
+        number += steps
+        for context, tokens_N in zip(contexts, tokens_BN, strict=False):
+            context += tokens_N.tolist()
+        new = [len(context) > capacity for context in contexts]
+        if any(new) and capacity != most:  # a larger cache: read all rows again
+            room, state, new = _room(2 * room, most), None, [True] * rows
         else:
-            for b in np.flatnonzero(new_B):
-                start_B[b] = len(written[b]) - max(1, capacity // 2)
+            contexts = [row[-max(1, capacity // 2) :] if full else row for row, full in zip(contexts, new, strict=True)]
 
 
 @partial(jax.jit, donate_argnames="cache")
