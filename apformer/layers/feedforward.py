@@ -54,9 +54,8 @@ class FeedForward(nn.Module):
     activation: str = "relu"
 
     @nn.compact
-    def __call__(self, x_BTD: Array, intermediates: dict[str, Any] | None = None) -> Array:
+    def __call__(self, x_BTD: Array, intermediates: dict[str, Any]) -> Array:
         """Return (B, T, D). The activations are added to `intermediates` by the name "feedforward"."""
         h_BTF = ACTIVATIONS[self.activation](Linear(self.d_ff, name="expand")(x_BTD))
-        if intermediates is not None:
-            intermediates["feedforward"] = h_BTF
+        intermediates["feedforward"] = h_BTF
         return Linear(x_BTD.shape[-1], name="contract")(h_BTF)

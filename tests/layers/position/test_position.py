@@ -122,6 +122,13 @@ settings = recipes.parse(["--position", "slanted", "--steepness", "0.25", "--sim
 assert settings.model.position_options == config.load("position", "slanted").Scheme(0.25)
 assert settings_file.from_dict(settings_file.to_dict(settings), "config.json") == settings
 assert plugins.versions()["mine"] == "1"
+type(cfg.position_options).embed = lambda self, param, x_BTD, positions_BT, max_len: x_BTD[:1]
+try:
+    model.apply(params, jnp.tile(tokens, (2, 1)), cfg)
+except ValueError as error:
+    assert str(error) == "embed of position slanted gives (1, 4, 6) where (2, 4, 6) is expected"
+else:
+    raise AssertionError("one row was read for all")
 """
 
 
