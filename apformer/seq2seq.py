@@ -97,10 +97,10 @@ def init(key: Array, cfg: Config) -> model.Params:
     keys = iter(jax.random.split(key, 10))
     tokens_BT, x_BTD = jnp.zeros((1, 1), jnp.int32), jnp.zeros((1, 1, cfg.d_model))
 
-    def init_side(side: str, embeds: bool, source: Source | None = None) -> model.Params:
+    def init_side(side: str, source: Source | None = None) -> model.Params:
         side_cfg = config_of(cfg, side)
         params: model.Params = {"blocks": block.init_blocks(next(keys), side_cfg, source)}
-        if embeds:
+        if side == "encoder" or not cfg.share_embeddings:
             params["embedding"] = Embedding(side_cfg.vocab_size, cfg.d_model).init(next(keys), tokens_BT)["params"]
         if cfg.position == "learned":
             scheme = position.Part(side_cfg.position_options, "embed")
@@ -111,8 +111,8 @@ def init(key: Array, cfg: Config) -> model.Params:
 
     source = Source(jnp.ones((1, 1, 1), bool), x_BTD)
     params: model.Params = {
-        "encoder": init_side("encoder", True),
-        "decoder": init_side("decoder", not cfg.share_embeddings, source),
+        "encoder": init_side("encoder"),
+        "decoder": init_side("decoder", source),
     }
     if cfg.tie_embeddings:
         return params

@@ -30,8 +30,6 @@ COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of Jordan et al.: small singular val
 ITERATIONS = 5
 EPSILON = 1e-8
 
-Step = Callable[[Array], Array]
-
 
 def make(learning_rate: Any, weight_decay: Any, every: int = 1) -> optax.GradientTransformation:
     """Return the optax transformation for matrices, which `layers/leaves.py` knows by their paths.
@@ -83,7 +81,6 @@ def _orthogonal_means(every: int) -> optax.GradientTransformation:
         return MuonState(jnp.zeros([], jnp.int32), mean, jnp.asarray(COEFFICIENTS))
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, MuonState]:
-        del params
         mean = optax.tree.update_moment(updates, state.mu, MEAN_DECAY, 1)
         count = optax.safe_increment(state.count)
 
@@ -104,7 +101,7 @@ def _orthogonal_means(every: int) -> optax.GradientTransformation:
     return optax.GradientTransformation(init, update)
 
 
-def _turns(x_LIO: Array, t: Any, every: int) -> tuple[Step, Step]:
+def _turns(x_LIO: Array, t: Any, every: int) -> tuple[Callable, Callable]:
     """Return two functions for step t: take the layers whose turn it is, and put their steps back, times `every`."""
     if every == 1:
         return lambda x_LIO: x_LIO, lambda step_LIO: step_LIO

@@ -136,10 +136,11 @@ def chart(block: dict) -> "Figure":
         axes.set(xlabel=block["x"], ylabel=block["y"])
     else:
         groups, width = block["groups"], 0.8 / len(styles)
+        place_J = np.arange(len(groups))
         for k, (name, (color, _)) in enumerate(zip(block["series"], styles, strict=True)):
             shares = np.array([group["values"][k] for group in groups], float)
-            axes.bar(np.arange(len(groups)) + k * width, 100 * shares, width, color=color, label=name)
-        middles = np.arange(len(groups)) + (len(styles) - 1) / 2 * width
+            axes.bar(place_J + k * width, 100 * shares, width, color=color, label=name)
+        middles = place_J + (len(styles) - 1) / 2 * width
         size = 600 / max(75, sum(len(group["name"]) for group in groups))  # 8, or less where names would overlap
         axes.set_xticks(middles, [f"{group['name']}\n({group['note']})" for group in groups], fontsize=size)
         axes.set(xlabel=block["unit"])

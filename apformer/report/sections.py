@@ -133,7 +133,7 @@ def bars(title: str, unit: str, series: Sequence[str], groups: Iterable[tuple], 
     return {"kind": "bars", "title": title, "unit": unit, "series": series, "groups": records, "points": points}
 
 
-def table(title: str, head: list[str], rows: list[list], unit: str = "") -> dict:
+def table(title: str, head: list[str], rows: list[list]) -> dict:
     """Return a table; rows: lists of cells, see `cell`, of which the first names the row."""
     return locals() | {"kind": "table"}
 

@@ -80,7 +80,6 @@ export interface BarsBlock {
 export interface TableBlock {
   kind: "table";
   title: string;
-  unit: string;
   head: string[];
   rows: Cell[][];
 }

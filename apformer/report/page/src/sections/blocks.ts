@@ -44,8 +44,8 @@ function columns({ title, unit, series, groups, points }: BarsBlock): HTMLElemen
   return bars(title, unit, groups, coloured(series), points ? format : undefined);
 }
 
-function titled({ title, unit, head, rows }: TableBlock, state: State | null): HTMLElement {
-  return figure(title, unit, null, cells(title, head, rows, state));
+function titled({ title, head, rows }: TableBlock, state: State | null): HTMLElement {
+  return figure(title, "", null, cells(title, head, rows, state));
 }
 
 /** A table of cells. */
