@@ -96,12 +96,12 @@ def loss(
         right_BO = precise(jnp.einsum("BD,BOD->BO", h_BD, output_VD[targets_BO]))
         if key is None:
             wrong_BV = precise(jnp.einsum("BD,VD->BV", h_BD, output_VD))
-            expected_B = jnp.einsum("BV,V->B", jax.nn.log_sigmoid(-wrong_BV), noise_V)
-            nats_BO = -jax.nn.log_sigmoid(right_BO) - cfg.negatives * expected_B[:, None]
+            wrong_BO = cfg.negatives * jnp.einsum("BV,V->B", jax.nn.log_sigmoid(-wrong_BV), noise_V)[:, None]
         else:
             negatives_BON = draw(key, noise_V, (*targets_BO.shape, cfg.negatives))
             wrong_BON = precise(jnp.einsum("BD,BOND->BON", h_BD, output_VD[negatives_BON]))
-            nats_BO = -jax.nn.log_sigmoid(right_BO) - jax.nn.log_sigmoid(-wrong_BON).sum(-1)
+            wrong_BO = jax.nn.log_sigmoid(-wrong_BON).sum(-1)
+        nats_BO = -jax.nn.log_sigmoid(right_BO) - wrong_BO
     mean = jnp.where(predicted_BO, nats_BO, 0.0).sum() / jnp.maximum(predicted_BO.sum(dtype=nats_BO.dtype), 1.0)
     return mean, {"loss": mean}
 

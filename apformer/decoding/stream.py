@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial, reduce
+from itertools import takewhile
 from typing import Any
 
 import jax
@@ -171,16 +172,13 @@ class Text:
     pending: str = ""
     decoder: Any = field(default_factory=lambda: codecs.getincrementaldecoder("utf-8")("replace"))
 
-    def add(self, tokens: Iterable[int], last: bool = False) -> str:
+    def add(self, tokens: Sequence[int] | np.ndarray, last: bool = False) -> str:
         """Return the text that these tokens complete. last: no more tokens follow."""
         if self.ended:
             return ""
-        for token in map(int, tokens):
-            if token in self.ends:
-                last = True
-                break
-            self.pending += self.decoder.decode(self.tokenizer.bytes_of(token))
-        self.pending += self.decoder.decode(b"", last)
+        before_end = [*takewhile(lambda token: token not in self.ends, map(int, tokens))]
+        last = last or len(before_end) < len(tokens)
+        self.pending += self.decoder.decode(b"".join(map(self.tokenizer.bytes_of, before_end)), last)
         matches = [(start + len(stop), start) for stop in self.stops if (start := self.pending.find(stop)) >= 0]
         prefixes = (n for stop in self.stops for n in range(1, len(stop)) if self.pending.endswith(stop[:n]))
         end = min(matches)[1] if matches else len(self.pending) - (0 if last else max(prefixes, default=0))

@@ -26,7 +26,7 @@ def place(
     if window is None and T > slots:
         raise ValueError(f"{T} tokens do not fit a cache of {slots}")
     tokens_BT, real_BT = mask_padding(tokens_BT, lengths_B)
-    after_B = length_B + (jnp.full(B, T, jnp.int32) if lengths_B is None else lengths_B)
+    after_B = length_B + (T if lengths_B is None else lengths_B)
     rows_B1, positions_BT = jnp.arange(B)[:, None], length_B[:, None] + jnp.arange(T, dtype=jnp.int32)[None]
     written_BT = real_BT & (positions_BT >= after_B[:, None] - slots)  # only the last `slots` real tokens
     slots_BT = jnp.where(written_BT, positions_BT % slots, slots)  # JAX drops a write to a slot beyond the last

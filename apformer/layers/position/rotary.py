@@ -19,4 +19,4 @@ class Scheme:
         cos, sin = jnp.cos(angles_BT1I).astype(x_BTHK.dtype), jnp.sin(angles_BT1I).astype(x_BTHK.dtype)
         even, odd = x_BTHK[..., 0:K:2], x_BTHK[..., 1::2]
         y_BTHK = jnp.stack([even * cos - odd * sin, even * sin + odd * cos], axis=-1).reshape(*x_BTHK.shape[:-1], K)
-        return y_BTHK if K == x_BTHK.shape[-1] else jnp.concatenate([y_BTHK, x_BTHK[..., K:]], axis=-1)
+        return jnp.concatenate([y_BTHK, x_BTHK[..., K:]], axis=-1)
