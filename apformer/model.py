@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from apformer.layers import config, position
+from apformer.layers import Cache, Params, config, position
 from apformer.layers.block import apply_blocks, extend_blocks, init_blocks
 from apformer.layers.block import unstack as unstack
 from apformer.layers.cache import place
@@ -23,7 +23,6 @@ from apformer.layers.embedding import Embedding, Head, embed, read_out
 from apformer.layers.masks import mask_padding, whole_view
 from apformer.layers.norm import norm_of
 
-Params = dict[str, Any]
 CAPTURES = ("attention", "residual", "query", "key", "value", "scores", "feedforward")  # what `apply` can capture
 
 
@@ -164,7 +163,7 @@ def apply(
     return (logits_BTV, captured) if capture else logits_BTV
 
 
-def init_cache(cfg: Config, batch_size: int, length: int, dtype: Any = jnp.float32) -> dict[str, Any]:
+def init_cache(cfg: Config, batch_size: int, length: int, dtype: Any = jnp.float32) -> Cache:
     """Return an empty cache for rows of up to `length` tokens: a dict, batch first in every leaf.
 
     A window needs only `window` slots: if `length` is at least that, rows may outgrow it.
@@ -179,8 +178,8 @@ def init_cache(cfg: Config, batch_size: int, length: int, dtype: Any = jnp.float
 
 
 def extend(
-    params: Params, tokens_BT: Array | np.ndarray, cache: dict[str, Any], cfg: Config, *, lengths_B: Array | None = None
-) -> tuple[Array, dict[str, Any]]:
+    params: Params, tokens_BT: Array | np.ndarray, cache: Cache, cfg: Config, *, lengths_B: Array | None = None
+) -> tuple[Array, Cache]:
     """Return the logits of new tokens after those in the cache, and the cache with them.
 
     `lengths_B` is the number of real new tokens in each row, possibly none. The blocks of `params` may be a list, see

@@ -21,11 +21,10 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax import Array
 
-from apformer.layers import config
+from apformer.layers import Cache, Params, config
 from apformer.layers.embedding import Embedding, Head
 from apformer.layers.masks import mask_padding
 
-Params = dict[str, Any]
 State = dict[str, Array]  # of a cell
 CAPTURES = ("residual",)  # names that `apply` can capture
 
@@ -101,7 +100,7 @@ def apply(
     return (logits_BTV, {"residual": jnp.stack(streams).swapaxes(1, 2)}) if capture else logits_BTV
 
 
-def init_cache(cfg: Config, batch_size: int, length: int, dtype: Any = jnp.float32) -> dict[str, Any]:
+def init_cache(cfg: Config, batch_size: int, length: int, dtype: Any = jnp.float32) -> Cache:
     """Return the state before the first token: a dict, batch first in every leaf.
 
     Its size is constant: `length` is ignored, and rows may have any length.
@@ -111,8 +110,8 @@ def init_cache(cfg: Config, batch_size: int, length: int, dtype: Any = jnp.float
 
 
 def extend(
-    params: Params, tokens_BT: Array, cache: dict[str, Any], cfg: Config, *, lengths_B: Array | None = None
-) -> tuple[Array, dict[str, Any]]:
+    params: Params, tokens_BT: Array, cache: Cache, cfg: Config, *, lengths_B: Array | None = None
+) -> tuple[Array, Cache]:
     """Return the logits of new tokens after those in the cache, and the cache with them.
 
     For prefill and single steps alike. `lengths_B` is the number of real new tokens in each row, possibly none.
@@ -177,8 +176,8 @@ def _embedding(cfg: Config) -> Embedding:
 
 
 def _run(
-    params: Params, tokens_BT: Array, cache: dict[str, Any], cfg: Config, key: Array | None, lengths_B: Array | None
-) -> tuple[Array, dict[str, Any], list[Array]]:
+    params: Params, tokens_BT: Array, cache: Cache, cfg: Config, key: Array | None, lengths_B: Array | None
+) -> tuple[Array, Cache, list[Array]]:
     """Return logits_BTV, the cache after the last token, and [x_TBD] of the embedding and of each layer."""
     tokens_BT, real_BT = mask_padding(tokens_BT, lengths_B)
     real_TB1 = None if lengths_B is None else real_BT.T[:, :, None]

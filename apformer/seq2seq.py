@@ -21,7 +21,7 @@ import numpy as np
 from jax import Array
 
 from apformer import model
-from apformer.layers import block, config, embedding, position
+from apformer.layers import Cache, Params, block, config, embedding, position
 from apformer.layers.cache import place
 from apformer.layers.cross_attention import Source, project_source
 from apformer.layers.embedding import Embedding, Head
@@ -92,14 +92,14 @@ def max_tokens(cfg: Config) -> int | None:
     return model.max_tokens(config_of(cfg, "decoder"))
 
 
-def init(key: Array, cfg: Config) -> model.Params:
+def init(key: Array, cfg: Config) -> Params:
     """Return parameters, a nested dict of float32 arrays; those of the blocks have a leading axis of layers."""
     keys = iter(jax.random.split(key, 10))
     tokens_BT, x_BTD = jnp.zeros((1, 1), jnp.int32), jnp.zeros((1, 1, cfg.d_model))
 
-    def init_side(side: str, source: Source | None = None) -> model.Params:
+    def init_side(side: str, source: Source | None = None) -> Params:
         side_cfg = config_of(cfg, side)
-        params: model.Params = {"blocks": block.init_blocks(next(keys), side_cfg, source)}
+        params: Params = {"blocks": block.init_blocks(next(keys), side_cfg, source)}
         if side == "encoder" or not cfg.share_embeddings:
             params["embedding"] = Embedding(side_cfg.vocab_size, cfg.d_model).init(next(keys), tokens_BT)["params"]
         if cfg.position == "learned":
@@ -110,7 +110,7 @@ def init(key: Array, cfg: Config) -> model.Params:
         return params
 
     source = Source(jnp.ones((1, 1, 1), bool), x_BTD)
-    params: model.Params = {
+    params: Params = {
         "encoder": init_side("encoder"),
         "decoder": init_side("decoder", source),
     }
@@ -120,7 +120,7 @@ def init(key: Array, cfg: Config) -> model.Params:
 
 
 def apply(
-    params: model.Params,
+    params: Params,
     source_BS: Array | np.ndarray,
     target_BT: Array | np.ndarray,
     cfg: Config,
@@ -167,13 +167,13 @@ def apply(
     return (logits_BTV, of_encoder | of_decoder) if capture else logits_BTV
 
 
-def unstack(params: model.Params) -> model.Params:
+def unstack(params: Params) -> Params:
     """Return the parameters with the decoder's blocks as a list of layers, see `layers.block.unstack`."""
     return params | {"decoder": block.unstack(params["decoder"])}
 
 
 def encode(
-    params: model.Params,
+    params: Params,
     source_BS: Array | np.ndarray,
     cfg: Config,
     *,
@@ -184,12 +184,12 @@ def encode(
 
 
 def init_cache(
-    params: model.Params,
+    params: Params,
     source_BS: Array | np.ndarray,
     cfg: Config,
     length: int,
     source_lengths_B: Array | None = None,
-) -> dict[str, Any]:
+) -> Cache:
     """Return the encoded sources and an empty cache for targets of up to `length` tokens: a dict, batch first.
 
     The sources are held as the keys and values of each layer's cross-attention.
@@ -202,13 +202,13 @@ def init_cache(
 
 
 def extend(
-    params: model.Params,
+    params: Params,
     tokens_BT: Array | np.ndarray,
-    cache: dict[str, Any],
+    cache: Cache,
     cfg: Config,
     *,
     lengths_B: Array | None = None,
-) -> tuple[Array, dict[str, Any]]:
+) -> tuple[Array, Cache]:
     """Return the logits of new target tokens after those in the cache, and the cache with them.
 
     For prefill and single steps alike. A row must not outgrow the cache, nor the max_len of learned positions. The
@@ -224,23 +224,23 @@ def extend(
 
 def config_of(cfg: Config, side: str) -> model.Config:
     """Return the Config of the "encoder" or the "decoder", as a decoder-only model has it."""
-    encoder, shared = side == "encoder", [field.name for field in fields(model.Config) if hasattr(cfg, field.name)]
+    encoder = side == "encoder"
     return model.Config(
         vocab_size=cfg.source_vocab_size if encoder else cfg.target_vocab_size,
         n_layers=cfg.n_encoder_layers if encoder else cfg.n_decoder_layers,
         output_projection=True,
         head_bias=False,
-        **{name: getattr(cfg, name) for name in shared},
+        **{field.name: getattr(cfg, field.name) for field in fields(model.Config) if hasattr(cfg, field.name)},
     )
 
 
-def _side(params: model.Params, side: str) -> model.Params:
+def _side(params: Params, side: str) -> Params:
     """Return the parameters of one side, as a decoder-only model has them."""
     return {"embedding": params["encoder"]["embedding"], "head": params.get("head", {})} | params[side]
 
 
 def _encode(
-    params: model.Params, source_BS: Any, cfg: Config, lengths_B: Array | None = None, key: Array | None = None,
+    params: Params, source_BS: Any, cfg: Config, lengths_B: Array | None = None, key: Array | None = None,
     capture: tuple[str, ...] = (), remat: bool = False
 ) -> tuple[Array, Array, dict[str, Array]]:  # fmt: skip
     """Return the states of the sources, the mask of their real tokens, (B, 1, S), and {name: captured array}."""
@@ -253,7 +253,7 @@ def _encode(
 
 
 def _apply_side(
-    params: model.Params, side: str, tokens_BT: Array, view: View, cfg: Config, key: Array | None,
+    params: Params, side: str, tokens_BT: Array, view: View, cfg: Config, key: Array | None,
     capture: tuple[str, ...], remat: bool, source: Source | None = None
 ) -> tuple[Array, dict[str, Array]]:  # fmt: skip
     """Return the output of the blocks of one side, and {name: captured array}."""

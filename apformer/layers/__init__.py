@@ -11,6 +11,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+Params = dict[str, Any]  # nested, by name
+Cache = dict[str, Any]  # of `extend`, batch first in every leaf
 PLAIN = os.environ.get("APFORMER_PLAIN", "0") != "0"  # whether to leave out the faster derivatives of fast.py
 
 

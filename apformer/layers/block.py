@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax import Array
 
+from apformer.layers import Params
 from apformer.layers.attention import Attention
 from apformer.layers.feedforward import FeedForward
 from apformer.layers.masks import View, whole_view
@@ -55,7 +56,7 @@ class Block(nn.Module):
         return x_BTD, intermediates, cache
 
 
-def init_blocks(key: Array, cfg: Any, source: Any = None) -> dict[str, Any]:
+def init_blocks(key: Array, cfg: Any, source: Any = None) -> Params:
     """Return the parameters of all blocks, with a leading axis of layers; `source` as in `Block`."""
     x_BTD, view = jnp.zeros((1, 1, cfg.d_model)), whole_view(jnp.zeros((1, 1), jnp.int32))
     keys_L = jax.random.split(key, cfg.n_layers)
@@ -63,7 +64,7 @@ def init_blocks(key: Array, cfg: Any, source: Any = None) -> dict[str, Any]:
 
 
 def apply_blocks(
-    params: dict[str, Any], x_BTD: Array, view: View, cfg: Any, key: Array | None = None,
+    params: Params, x_BTD: Array, view: View, cfg: Any, key: Array | None = None,
     capture: tuple[str, ...] = (), remat: bool = False, source: Any = None
 ) -> tuple[Array, dict[str, Array]]:  # fmt: skip
     """Return the output of the last block, and {name: captured array, with a leading axis of layers}.
@@ -102,7 +103,7 @@ def extend_blocks(
     return x_BTD, new_caches
 
 
-def unstack(params: dict[str, Any]) -> dict[str, Any]:
+def unstack(params: Params) -> Params:
     """Return the parameters of a decoder with its blocks as a list of layers, which `extend` reads without a copy.
 
     A list stays as it is. Under jit, call it once, outside the loop over the tokens.

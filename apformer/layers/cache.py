@@ -9,13 +9,11 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from apformer.layers import config
+from apformer.layers import Cache, config
 from apformer.layers.masks import View, causal_mask, mask_padding
 
 
-def place(
-    cache: dict[str, Any], tokens_BT: Any, lengths_B: Array | None, window: int | None
-) -> tuple[View, Array, dict[str, Array]]:
+def place(cache: Cache, tokens_BT: Any, lengths_B: Array | None, window: int | None) -> tuple[View, Array, Cache]:
     """Return the view of tokens after a cache, the tokens with 0 for padding, and the cache's new length and position.
 
     `lengths_B` is the number of real tokens in each row; with None, all are real. Raises what `model.extend` raises.

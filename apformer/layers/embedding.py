@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax import Array
 
-from apformer.layers import position
+from apformer.layers import Params, position
 from apformer.layers.feedforward import Linear, product
 from apformer.layers.norm import norm_of
 
@@ -46,7 +46,7 @@ class Head(nn.Module):
         return logits_BTV
 
 
-def embed(params: dict[str, Any], tokens_BT: Array, positions_BT: Array, cfg: Any) -> Array:
+def embed(params: Params, tokens_BT: Array, positions_BT: Array, cfg: Any) -> Array:
     """Return the embeddings of tokens, (B, T, D), plus those of positions if the scheme has some."""
     embedding = Embedding(len(params["embedding"]["table"]), cfg.d_model, cfg.scale_embedding)
     x_BTD = embedding.bind({"params": params["embedding"]})(tokens_BT)
@@ -57,12 +57,12 @@ def embed(params: dict[str, Any], tokens_BT: Array, positions_BT: Array, cfg: An
     return y_BTD
 
 
-def normalise(params: dict[str, Any], x_BTD: Array, cfg: Any) -> Array:
+def normalise(params: Params, x_BTD: Array, cfg: Any) -> Array:
     """Return the states of the last block, (B, T, D), after the final norm if there is one."""
     return norm_of(cfg).bind({"params": params["final_norm"]})(x_BTD) if cfg.final_norm else x_BTD
 
 
-def read_out(params: dict[str, Any], x_BTD: Array, cfg: Any) -> Array:
+def read_out(params: Params, x_BTD: Array, cfg: Any) -> Array:
     """Return the logits, (B, T, V), of the states of the last block: final norm if there is one, then the head."""
     table_VD = params["embedding"]["table"] if cfg.tie_embeddings else None
     head = Head(cfg.vocab_size, cfg.head_bias).bind({"params": params.get("head", {})})

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, export
 
-from apformer.layers import at_least_float32, attention
+from apformer.layers import Cache, at_least_float32, attention
 from apformer.layers.masks import View
 
 NARROW, HEAD = 8, 16  # largest window and head width for `by_offset`, which has an operation for each pair of them
@@ -45,7 +45,7 @@ def view(T: int, W: int) -> View:
     return View(exists_1TW, step_1T, step_1W[:, -1:], step_1W, faster=(project, attend, join))
 
 
-def cached_view(cache: dict[str, Any], square: View, W: int) -> View:
+def cached_view(cache: Cache, square: View, W: int) -> View:
     """Return the view of new tokens after those in a cache. square: their view for masked attention."""
     B, T = square.positions_BT.shape
     rows_B1, step_1W = jnp.arange(B)[:, None], jnp.arange(W, dtype=jnp.int32)[None]

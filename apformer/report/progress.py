@@ -25,9 +25,7 @@ def reporter(bar: tqdm) -> Callable[[int, int], None]:
     """Return a function (done, total) that updates a bar."""
 
     def report(done: int, total: int) -> None:
-        if bar.total != total:
-            bar.total = total
-            bar.refresh()
+        bar.total = total
         bar.update(done - bar.n)
 
     return report
