@@ -17,11 +17,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from apformer.layers import precise
 
 
-def token_nats(logits_BTV: jax.Array, targets_BT: jax.Array, smoothing: float = 0.0) -> jax.Array:
+def token_nats(logits_BTV: Array, targets_BT: Array, smoothing: float = 0.0) -> Array:
     """Return the cross-entropy of each token in nats, (B, T), in at least float32. smoothing: share e of the label."""
     logits_BTV = precise(logits_BTV)
     target_BT = jnp.take_along_axis(logits_BTV, targets_BT[:, :, None], axis=-1)[:, :, 0]
@@ -30,10 +31,8 @@ def token_nats(logits_BTV: jax.Array, targets_BT: jax.Array, smoothing: float = 
     return jax.nn.logsumexp(logits_BTV, axis=-1) - target_BT
 
 
-@partial(jax.custom_vjp[jax.Array], nondiff_argnums=(3,))
-def cross_entropy(
-    logits_BTV: jax.Array, targets_BT: jax.Array, weights_BT: jax.Array, smoothing: float = 0.0
-) -> jax.Array:
+@partial(jax.custom_vjp[Array], nondiff_argnums=(3,))
+def cross_entropy(logits_BTV: Array, targets_BT: Array, weights_BT: Array, smoothing: float = 0.0) -> Array:
     """Return the weighted mean cross-entropy of the tokens, in nats. Tokens of weight 0 (padding) are ignored.
 
     A batch whose weights are all 0 has loss 0. Differentiable in the logits alone. smoothing: the share of each label
@@ -42,7 +41,7 @@ def cross_entropy(
     return _forward(logits_BTV, targets_BT, weights_BT, smoothing)[0]
 
 
-def _forward(logits_BTV: jax.Array, targets_BT: jax.Array, weights_BT: jax.Array, smoothing: float) -> tuple:
+def _forward(logits_BTV: Array, targets_BT: Array, weights_BT: Array, smoothing: float) -> tuple:
     # Selected, not multiplied: padding may hold anything, and 0 times infinity is not 0.
     nats_BT = jnp.where(weights_BT > 0, token_nats(logits_BTV, targets_BT, smoothing), 0.0)
     weights_BT = jnp.broadcast_to(weights_BT, nats_BT.shape).astype(nats_BT.dtype)
@@ -50,7 +49,7 @@ def _forward(logits_BTV: jax.Array, targets_BT: jax.Array, weights_BT: jax.Array
     return (nats_BT * weights_BT).sum(), (logits_BTV, targets_BT, weights_BT)
 
 
-def _backward(smoothing: float, saved: tuple, cotangent: jax.Array) -> tuple:
+def _backward(smoothing: float, saved: tuple, cotangent: Array) -> tuple:
     logits_BTV, targets_BT, weights_BT = saved
     softmax_BTV = jax.nn.softmax(logits_BTV.astype(weights_BT.dtype), axis=-1)
     V = logits_BTV.shape[-1]
@@ -66,15 +65,15 @@ cross_entropy.defvjp(_forward, _backward)
 
 
 def next_token_loss(
-    params: dict, batch: Any, key: jax.Array | None, cfg: Any, *, apply: Callable, measure: Callable | None = None
-) -> tuple[jax.Array, dict]:
+    params: dict, batch: Any, key: Array | None, cfg: Any, *, apply: Callable, measure: Callable | None = None
+) -> tuple[Array, dict]:
     """Return (loss, metrics) of predicting each token of batch.tokens_BT from those before it, by batch.weights_BT.
 
     `measure(logits_BTV, batch)`, if given, adds metrics, or replaces the loss among them; logits_BTV[:, t] are those of
     tokens_BT[:, t + 1].
     """
     logits_BTV = apply(params, batch.tokens_BT[:, :-1], cfg, key=key)
-    loss: jax.Array = cross_entropy(logits_BTV, batch.tokens_BT[:, 1:], batch.weights_BT[:, 1:])
+    loss: Array = cross_entropy(logits_BTV, batch.tokens_BT[:, 1:], batch.weights_BT[:, 1:])
     metrics: dict[str, Any] = {"loss": loss}
     if measure is not None:
         metrics |= measure(logits_BTV, batch)

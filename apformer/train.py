@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jax import Array
 
-Loss = Callable[[dict, Any, jax.Array | None], tuple[jax.Array, dict]]
+Loss = Callable[[dict, Any, Array | None], tuple[Array, dict]]
 
 
 class TrainState(NamedTuple):
@@ -29,8 +30,8 @@ class TrainState(NamedTuple):
         mean: Running mean of the parameters, or None for a run that keeps none.
     """
 
-    step: jax.Array
-    key: jax.Array
+    step: Array
+    key: Array
     params: dict
     opt_state: Any
     hyper: dict
@@ -41,7 +42,7 @@ Step = Callable[[TrainState, Any], tuple[TrainState, dict]]
 
 
 def init_state(
-    key: jax.Array, params: dict, optimizer: optax.GradientTransformation, hyper: dict, ema: float = 0.0
+    key: Array, params: dict, optimizer: optax.GradientTransformation, hyper: dict, ema: float = 0.0
 ) -> TrainState:
     """Return the state before the first step. key: root of all randomness of training; ema: see `make_train_step`."""
     mean = jax.tree.map(jnp.copy, params) if ema else None
@@ -53,7 +54,7 @@ def trained(state: TrainState) -> dict:
     return state.params if state.mean is None else state.mean
 
 
-def keys_of(key: jax.Array, step: jax.Array | int) -> jax.Array:
+def keys_of(key: Array, step: Array | int) -> Array:
     """Return the keys of a step: one for dropout, one for its batch. key: that of the state."""
     return jax.random.split(jax.random.fold_in(key, step))
 
@@ -86,7 +87,7 @@ def make_train_step(
     return train_step
 
 
-def _mean(mean: Any, params: Any, step: jax.Array, ema: float) -> dict:
+def _mean(mean: Any, params: Any, step: Array, ema: float) -> dict:
     """Return the running mean after one more step."""
     step = step.astype(jnp.float32)
     share = 1.0 - jnp.minimum(ema, (1.0 + step) / (10.0 + step))
@@ -99,7 +100,7 @@ def mean_over_batches(function: Callable, count: int) -> Callable:
     The batches are computed one after the other, and have equal weight, whatever the weights of their rows.
     """
 
-    def mean(params: dict, batches: Any, key: jax.Array) -> Any:
+    def mean(params: dict, batches: Any, key: Array) -> Any:
         keys = jax.random.split(key, count)
 
         def add(total: Any, batch_and_key: tuple) -> tuple[Any, None]:
@@ -132,10 +133,10 @@ def switch(branches: Sequence[Loss]) -> Loss:
     """
 
     @jax.custom_vjp
-    def loss_fn(params: dict, batch: tuple, key: jax.Array) -> tuple[jax.Array, dict]:
+    def loss_fn(params: dict, batch: tuple, key: Array) -> tuple[Array, dict]:
         return jax.lax.switch(batch[0], branches, params, batch[1], key)
 
-    def forward(params: dict, batch: tuple, key: jax.Array) -> tuple:
+    def forward(params: dict, batch: tuple, key: Array) -> tuple:
         gradients = [jax.value_and_grad(branch, has_aux=True) for branch in branches]
         return jax.lax.switch(batch[0], gradients, params, batch[1], key)
 

@@ -3,18 +3,17 @@
 The gain starts at sqrt(K), where the scores of random vectors have the spread that q.k / sqrt(K) gives them.
 """
 
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jax import Array
 
 from apformer.layers import at_least_float32
+from apformer.layers.position import Param
 from apformer.layers.similarity import dot
 
 
-def score(param: Callable[..., Array], q_BTHK: Array, k_BSHK: Array) -> Array:
+def score(param: Param, q_BTHK: Array, k_BSHK: Array) -> Array:
     """Return the cosine of the angle between query and key times a gain, (B, H, T, S), in at least float32."""
     H, K = q_BTHK.shape[2:]
     gain_H, dtype = param("gain", nn.initializers.constant(K**0.5), (H,)), at_least_float32(q_BTHK.dtype)
