@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 Params = dict[str, Any]  # nested, by name
 Cache = dict[str, Any]  # of `extend`, batch first in every leaf
+Function = Callable[..., Any]
 PLAIN = os.environ.get("APFORMER_PLAIN", "0") != "0"  # whether to leave out the faster derivatives of fast.py
 
 
@@ -26,10 +27,10 @@ def precise(x: jax.Array) -> jax.Array:
     return x.astype(at_least_float32(x.dtype))
 
 
-def derivative(rule: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def derivative(rule: str) -> Callable[[Function], Function]:
     """Return a decorator that gives a function the derivative `rule` of fast.py; its `__wrapped__` is plain."""
 
-    def decorate(plain: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(plain: Function) -> Function:
         def derive(primals: Any, tangents: Any) -> Any:
             from apformer.layers import fast
 

@@ -5,7 +5,6 @@ compares queries with keys (`similarity/`), masks, takes the softmax, sums the v
 more key for each head, with a learned score and the value 0 (Xiao et al. 2024): so a head can read nothing.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -14,7 +13,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax import Array
 
-from apformer.layers import at_least_float32, config, derivative, position
+from apformer.layers import Function, at_least_float32, config, derivative, position
 from apformer.layers.feedforward import product
 from apformer.layers.masks import View
 
@@ -57,7 +56,7 @@ def softmax_sum(scores_BHTS: Array, mask_BTS: Array, v_BSHK: Array) -> tuple[Arr
 
 def attend(
     q_BTHK: Array, k_BSHK: Array, v_BSHK: Array, mask_BTS: Array, bias_BHTS: Array | None = None,
-    sink_H: Array | None = None, compare: Callable[..., Array] = scaled_dot, dropout: Any = None
+    sink_H: Array | None = None, compare: Function = scaled_dot, dropout: Any = None
 ) -> tuple[Array, Array | None]:  # fmt: skip
     """Return the weighted sum of the values, (B, T, H, K), and the weights before dropout, (B, H, T, S).
 
@@ -110,11 +109,9 @@ def projection(module: Any, name: str) -> tuple[Array, Array | None]:
     """Return the weights and the bias, or None, of the projection "query", "key", "value" or "output"."""
     cfg = module.cfg
     D, H, K = cfg.d_model, cfg.n_heads, cfg.d_model // cfg.n_heads
-    shape, axes, bias_shape = (D, H, K), (0, (1, 2)), (H, K)
-    if name == "output":
-        shape, axes, bias_shape = (H, K, D), ((0, 1), 2), (D,)
-    weights = module.param(name, nn.initializers.xavier_uniform(*axes), shape)
-    return weights, module.param(f"{name}_bias", nn.initializers.zeros, bias_shape) if cfg.attention_bias else None
+    shape, inputs = ((H, K, D), 2) if name == "output" else ((D, H, K), 1)  # inputs: number of input axes
+    weights = module.param(name, nn.initializers.xavier_uniform(range(inputs), range(inputs, 3)), shape)
+    return weights, module.param(f"{name}_bias", nn.initializers.zeros, shape[inputs:]) if cfg.attention_bias else None
 
 
 def attend_options(module: Any) -> dict[str, Any]:

@@ -4,11 +4,12 @@ A query at position p_t sees a key at position p_s when 0 <= p_t - p_s < window;
 Whole rows and a cache follow the same rule, since both state the position of every key: -1 for an empty slot.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
+
+from apformer.layers import Function
 
 
 class View(NamedTuple):
@@ -28,7 +29,7 @@ class View(NamedTuple):
     query_BT: Array
     key_BS: Array
     store: Any = None
-    faster: tuple[Callable[..., Any], ...] = ()
+    faster: tuple[Function, ...] = ()
 
 
 def whole_view(positions_BT: Array, window: int | None = None) -> View:

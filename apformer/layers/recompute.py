@@ -10,17 +10,19 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
+from apformer.layers import Cache
+
 
 def functions(module: ModuleType) -> dict[str, Callable]:
     """Return {"init_cache", "extend"}, with the arguments of those in `apformer.model`, computed by `module.apply`."""
 
-    def init_cache(cfg: Any, batch_size: int, length: int, dtype: Any = jnp.float32) -> dict[str, Array]:
+    def init_cache(cfg: Any, batch_size: int, length: int, dtype: Any = jnp.float32) -> Cache:
         length = min(length, module.max_tokens(cfg) or length)
         return {"tokens": jnp.zeros((batch_size, length), jnp.int32), "length": jnp.zeros(batch_size, jnp.int32)}
 
     def extend(
-        params: Any, tokens_BT: Array, cache: dict[str, Array], cfg: Any, *, lengths_B: Array | None = None
-    ) -> tuple[Array, dict[str, Array]]:
+        params: Any, tokens_BT: Array, cache: Cache, cfg: Any, *, lengths_B: Array | None = None
+    ) -> tuple[Array, Cache]:
         (B, T), length_B = tokens_BT.shape, cache["length"]
         positions_BT = length_B[:, None] + jnp.arange(T, dtype=jnp.int32)[None]
         tokens_BS = cache["tokens"].at[jnp.arange(B)[:, None], positions_BT].set(tokens_BT, mode="drop")
