@@ -12,10 +12,9 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
-from apformer.layers import Cache, Params, config, position
+from apformer.layers import Cache, Params, Tokens, config, position
 from apformer.layers.block import apply_blocks, extend_blocks, init_blocks
 from apformer.layers.block import unstack as unstack
 from apformer.layers.cache import place
@@ -127,7 +126,7 @@ def init(key: Array, cfg: Config) -> Params:
 
 
 def apply(
-    params: Params, tokens_BT: Array | np.ndarray, cfg: Config, *, key: Array | None = None, remat: bool = False,
+    params: Params, tokens_BT: Tokens, cfg: Config, *, key: Array | None = None, remat: bool = False,
     lengths_B: Array | None = None, positions_BT: Array | None = None, capture: tuple[str, ...] = ()
 ) -> Any:  # fmt: skip
     """Return the logits of the next token at every position, (B, T, V).
@@ -178,7 +177,7 @@ def init_cache(cfg: Config, batch_size: int, length: int, dtype: Any = jnp.float
 
 
 def extend(
-    params: Params, tokens_BT: Array | np.ndarray, cache: Cache, cfg: Config, *, lengths_B: Array | None = None
+    params: Params, tokens_BT: Tokens, cache: Cache, cfg: Config, *, lengths_B: Array | None = None
 ) -> tuple[Array, Cache]:
     """Return the logits of new tokens after those in the cache, and the cache with them.
 

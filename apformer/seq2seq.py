@@ -17,11 +17,10 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
 from apformer import model
-from apformer.layers import Cache, Params, block, config, embedding, position
+from apformer.layers import Cache, Params, Tokens, block, config, embedding, position
 from apformer.layers.cache import place
 from apformer.layers.cross_attention import Source, project_source
 from apformer.layers.embedding import Embedding, Head
@@ -121,8 +120,8 @@ def init(key: Array, cfg: Config) -> Params:
 
 def apply(
     params: Params,
-    source_BS: Array | np.ndarray,
-    target_BT: Array | np.ndarray,
+    source_BS: Tokens,
+    target_BT: Tokens,
     cfg: Config,
     *,
     key: Array | None = None,
@@ -174,7 +173,7 @@ def unstack(params: Params) -> Params:
 
 def encode(
     params: Params,
-    source_BS: Array | np.ndarray,
+    source_BS: Tokens,
     cfg: Config,
     *,
     source_lengths_B: Array | None = None,
@@ -185,7 +184,7 @@ def encode(
 
 def init_cache(
     params: Params,
-    source_BS: Array | np.ndarray,
+    source_BS: Tokens,
     cfg: Config,
     length: int,
     source_lengths_B: Array | None = None,
@@ -203,7 +202,7 @@ def init_cache(
 
 def extend(
     params: Params,
-    tokens_BT: Array | np.ndarray,
+    tokens_BT: Tokens,
     cache: Cache,
     cfg: Config,
     *,

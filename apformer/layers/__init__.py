@@ -10,7 +10,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+Tokens = jax.Array | np.ndarray
 Params = dict[str, Any]  # nested, by name
 Cache = dict[str, Any]  # of `extend`, batch first in every leaf
 Function = Callable[..., Any]
