@@ -54,8 +54,9 @@ class FeedForward(nn.Module):
     activation: str = "relu"
 
     @nn.compact
-    def __call__(self, x_BTD: Array, intermediates: dict[str, Any]) -> Array:
+    def __call__(self, x_BTD: Array, intermediates: dict[str, Any] | None = None) -> Array:
         """Return (B, T, D). The activations are added to `intermediates` by the name "feedforward"."""
         h_BTF = ACTIVATIONS[self.activation](Linear(self.d_ff, name="expand")(x_BTD))
-        intermediates["feedforward"] = h_BTF
+        if intermediates is not None:
+            intermediates["feedforward"] = h_BTF
         return Linear(x_BTD.shape[-1], name="contract")(h_BTF)

@@ -4,12 +4,11 @@ A query at position p_t sees a key at position p_s when 0 <= p_t - p_s < window;
 Whole rows and a cache follow the same rule, since both state the position of every key: -1 for an empty slot.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
-
-from apformer.layers import Function
 
 
 class View(NamedTuple):
@@ -29,7 +28,7 @@ class View(NamedTuple):
     query_BT: Array
     key_BS: Array
     store: Any = None
-    faster: tuple[Function, ...] = ()
+    faster: tuple[Callable[..., Any], ...] = ()
 
 
 def whole_view(positions_BT: Array, window: int | None = None) -> View:

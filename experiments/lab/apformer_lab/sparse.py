@@ -229,7 +229,7 @@ class Block(nn.Module):
         y_BTD, weights_BHTO = Attention(cfg, name="attention")(norm("attention_norm")(x_BTD), read, store, look)
         x_BTD = add(x_BTD, y_BTD)
         feedforward = FeedForward(cfg.d_ff or 4 * cfg.d_model, name="feedforward")
-        return add(x_BTD, feedforward(norm("feedforward_norm")(x_BTD), {})), weights_BHTO
+        return add(x_BTD, feedforward(norm("feedforward_norm")(x_BTD))), weights_BHTO
 
 
 class Bias(nn.Module):
