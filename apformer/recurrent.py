@@ -11,6 +11,7 @@ after the matrix, as in PyTorch (the paper has U (r h)). The functions have the 
 are not those of Flax, so that parameters keep their names and the forget gate can start open.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
@@ -120,32 +121,36 @@ def extend(
     return _run(params, tokens_BT, cache, cfg, None, lengths_B)[:2]
 
 
-_GATES = {
-    "rnn": (),
-    "gru": ("reset_gate", "update_gate"),
-    "lstm": ("input_gate", "forget_gate", "output_gate"),
+def _rnn(params: Params, state: State, x_BD: Array) -> State:
+    return {"hidden": jnp.tanh(_sum(params["candidate"], x_BD, state["hidden"]))}
+
+
+def _gru(params: Params, state: State, x_BD: Array) -> State:
+    h_BD, candidate = state["hidden"], params["candidate"]
+    r_BD, z_BD = (jax.nn.sigmoid(_sum(params[f"{gate}_gate"], x_BD, h_BD)) for gate in ("reset", "update"))
+    n_BD = jnp.tanh(_affine(candidate["input"], x_BD) + r_BD * _affine(candidate["hidden"], h_BD))
+    return {"hidden": (1.0 - z_BD) * n_BD + z_BD * h_BD}
+
+
+def _lstm(params: Params, state: State, x_BD: Array) -> State:
+    h_BD, c_BD = state["hidden"], state["cell"]
+    gates = (jax.nn.sigmoid(_sum(params[f"{gate}_gate"], x_BD, h_BD)) for gate in ("input", "forget", "output"))
+    i_BD, f_BD, o_BD = gates
+    c_BD = f_BD * c_BD + i_BD * jnp.tanh(_sum(params["candidate"], x_BD, h_BD))
+    return {"hidden": o_BD * jnp.tanh(c_BD), "cell": c_BD}
+
+
+_CELLS: dict[str, Callable[[Params, State, Array], State]] = {"rnn": _rnn, "gru": _gru, "lstm": _lstm}
+_PARTS = {
+    "rnn": ("candidate",),
+    "gru": ("candidate", "reset_gate", "update_gate"),
+    "lstm": ("candidate", "input_gate", "forget_gate", "output_gate"),
 }
 
 
-def _next_state(params: Params, state: State, x_BD: Array, cell: str) -> State:
-    """Return the state of a cell after one more token."""
-    h_BD = state["hidden"]
-
-    def sides(part: str) -> tuple[Array, Array]:
-        """Return W x + b and U h."""
-        return _affine(params[part]["input"], x_BD), _affine(params[part]["hidden"], h_BD)
-
-    gates = [jax.nn.sigmoid(jnp.add(*sides(gate))) for gate in _GATES[cell]]
-    from_x_BD, from_h_BD = sides("candidate")
-    if cell == "rnn":
-        return {"hidden": jnp.tanh(from_x_BD + from_h_BD)}
-    if cell == "gru":
-        r_BD, z_BD = gates
-        n_BD = jnp.tanh(from_x_BD + r_BD * from_h_BD)
-        return {"hidden": (1.0 - z_BD) * n_BD + z_BD * h_BD}
-    i_BD, f_BD, o_BD = gates
-    c_BD = f_BD * state["cell"] + i_BD * jnp.tanh(from_x_BD + from_h_BD)
-    return {"hidden": o_BD * jnp.tanh(c_BD), "cell": c_BD}
+def _sum(params: Params, x_BD: Array, h_BD: Array) -> Array:
+    """Return W x + b + U h."""
+    return _affine(params["input"], x_BD) + _affine(params["hidden"], h_BD)
 
 
 def _affine(params: Params, x_BD: Array) -> Array:
@@ -155,7 +160,7 @@ def _affine(params: Params, x_BD: Array) -> Array:
 
 def _init_cell(key: Array, cfg: Config) -> Params:
     """Return the parameters of a cell: W is Glorot-initialised and U orthogonal (Saxe et al. 2014)."""
-    names, shape = ("candidate", *_GATES[cfg.cell]), (cfg.d_model, cfg.d_model)
+    names, shape = _PARTS[cfg.cell], (cfg.d_model, cfg.d_model)
     input_keys, hidden_keys = jax.vmap(jax.random.split)(jax.random.split(key, len(names))).T
     # In one call: four decompositions that XLA began at once waited for each other for ever, in 4 of 8 processes on two
     # cores (jaxlib 0.10.2).
@@ -187,7 +192,7 @@ def _run(
 
     def step(cell_params: Params, state: State, inputs: tuple[Array, Array | None]) -> tuple[State, Array]:
         x_BD, real_B1 = inputs
-        after = _next_state(cell_params, state, x_BD, cfg.cell)
+        after = _CELLS[cfg.cell](cell_params, state, x_BD)
         if real_B1 is not None:  # padding does not change the state of a row
             after = jax.tree.map(lambda new_BD, old_BD: jnp.where(real_B1, new_BD, old_BD), after, state)
         return after, after["hidden"]
