@@ -34,12 +34,13 @@ def scaled_dot(q_BTHK: Array, k_BSHK: Array) -> Array:
 
 def softmax(scores_BHTS: Array, mask_BTS: Array, sink_H: Array | None = None) -> Array:
     """Return the weights of the keys, (B, H, T, S). With those of the sink, if there is one, they sum to 1."""
+    S = scores_BHTS.shape[-1]
     # A finite minimum: a row that sees nothing (padding) then averages its keys instead of giving NaN.
     scores_BHTS = jnp.where(mask_BTS[:, None], scores_BHTS, jnp.finfo(scores_BHTS.dtype).min)
     if sink_H is not None:
         sink_BHT1 = jnp.broadcast_to(sink_H[None, :, None, None], (*scores_BHTS.shape[:3], 1))
         scores_BHTS = jnp.concatenate([scores_BHTS, sink_BHT1.astype(scores_BHTS.dtype)], axis=-1)
-    return jax.nn.softmax(scores_BHTS, axis=-1)[..., : mask_BTS.shape[-1]]
+    return jax.nn.softmax(scores_BHTS, axis=-1)[..., :S]
 
 
 def weighted_sum(weights_BHTS: Array, v_BSHK: Array) -> Array:
@@ -75,9 +76,10 @@ def attend(
 
 def join(y_BTHK: Array, W_HKD: Array | None = None, bias_D: Array | None = None) -> Array:
     """Return the heads side by side, (B, T, D), through the output projection if there is one."""
-    y_BTD = y_BTHK.reshape(*y_BTHK.shape[:2], -1)
+    B, T, H, K = y_BTHK.shape
+    y_BTD = y_BTHK.reshape(B, T, H * K)
     if W_HKD is not None:
-        y_BTD = product(y_BTD, W_HKD.reshape(-1, W_HKD.shape[-1]))
+        y_BTD = product(y_BTD, W_HKD.reshape(H * K, H * K))
     return y_BTD if bias_D is None else y_BTD + bias_D[None, None]
 
 
