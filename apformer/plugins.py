@@ -14,11 +14,13 @@ import importlib
 import os
 import pkgutil
 import sys
+from collections.abc import Callable
 from functools import cache
 from importlib.metadata import EntryPoints, entry_points
 from typing import Any, get_type_hints
 
 import jax
+import jax.numpy as jnp
 
 from apformer.errors import UserError
 
@@ -78,14 +80,14 @@ def load(group: str, name: str, builtin: tuple[str, ...], package: str, required
 
 
 def part(kind: str, name: str) -> Any:
-    """Import the module of a position scheme or of an attention score. A score of a package is tried on a few keys.
+    """Import the module of a position scheme or of an attention score. Those of a package are tried.
 
     Args:
         kind: "position" or "similarity".
         name: Name of the module.
 
     Raises:
-        Fault: As `load`; for a scheme without a method, and for scores that are not (B, H, T, S).
+        Fault: As `load`; for a scheme without a method, and for a wrong shape of embeddings or scores.
     """
     group, needed = f"apformer.{kind}", "Scheme" if kind == "position" else "score"
     package = importlib.import_module(f"apformer.layers.{kind}")
@@ -94,20 +96,31 @@ def part(kind: str, name: str) -> Any:
     if name in builtin:
         return module
     if kind == "similarity":
-        shapes, expected = [], (1, 2, 3, 5)  # T and S differ, so that they cannot be confused
-
-        def trial(*heads: jax.Array) -> None:
-            scores = module.score(lambda name, initializer, *args: initializer(jax.random.key(0), *args), *heads)
-            shapes.append(getattr(scores, "shape", None))
-
-        jax.eval_shape(trial, *(jax.ShapeDtypeStruct((1, tokens, 2, 4), "float32") for tokens in (3, 5)))
-        if shapes != [expected]:
-            raise fault(group, name, f"which gives scores of shape {shapes[0]} where (B, H, T, S) is {expected}")
+        shape = _shape(module.score, (1, 3, 2, 4), (1, 5, 2, 4))
+        if shape != (1, 2, 3, 5):  # T and S differ, so that they cannot be confused
+            raise fault(group, name, f"which gives scores of shape {shape} where (B, H, T, S) is (1, 2, 3, 5)")
         return module
     if {"embed", "rotate", "bias"}.isdisjoint(dir(module.Scheme)):
         says = f"whose Scheme has {', '.join(each for each in vars(module.Scheme) if each[0] != '_') or 'no method'}"
         raise fault(group, name, f"{says}, and none of embed, rotate and bias")
+    if hasattr(module.Scheme, "embed"):
+        positions_1T = jnp.arange(3, dtype=jnp.int32)[None]
+        shape = _shape(lambda param, x_BTD: module.Scheme().embed(param, x_BTD, positions_1T, 8), (2, 3, 4))
+        if shape != (2, 3, 4):
+            raise fault(group, name, f"whose embed gives shape {shape} where (B, T, D) is (2, 3, 4)")
     return module
+
+
+def _shape(call: Callable[..., Any], *shapes: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the shape of call(param, *arrays) for float32 arrays of the given shapes; None if it is no array."""
+    found = []
+
+    def trial(*arrays: jax.Array) -> None:
+        result = call(lambda name, initializer, *args: initializer(jax.random.key(0), *args), *arrays)
+        found.append(getattr(result, "shape", None))
+
+    jax.eval_shape(trial, *(jax.ShapeDtypeStruct(shape, "float32") for shape in shapes))
+    return found[0]
 
 
 def absent(group: str, name: Any, names: tuple[str, ...]) -> Fault:

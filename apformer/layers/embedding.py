@@ -51,10 +51,7 @@ def embed(params: Params, tokens_BT: Array, positions_BT: Array, cfg: Any) -> Ar
     embedding = Embedding(len(params["embedding"]["table"]), cfg.d_model, cfg.scale_embedding)
     x_BTD = embedding.bind({"params": params["embedding"]})(tokens_BT)
     scheme = position.Part(cfg.position_options, "embed").bind({"params": params.get("position", {})})
-    y_BTD = scheme(x_BTD, x_BTD, positions_BT, cfg.max_len)
-    if y_BTD.shape != x_BTD.shape:
-        raise ValueError(f"embed of position {cfg.position} gives {y_BTD.shape} where {x_BTD.shape} is expected")
-    return y_BTD
+    return scheme(x_BTD, x_BTD, positions_BT, cfg.max_len)
 
 
 def normalise(params: Params, x_BTD: Array, cfg: Any) -> Array:

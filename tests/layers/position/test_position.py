@@ -124,9 +124,9 @@ assert settings_file.from_dict(settings_file.to_dict(settings), "config.json") =
 assert plugins.versions()["mine"] == "1"
 type(cfg.position_options).embed = lambda self, param, x_BTD, positions_BT, max_len: x_BTD[:1]
 try:
-    model.apply(params, jnp.tile(tokens, (2, 1)), cfg)
-except ValueError as error:
-    assert str(error) == "embed of position slanted gives (1, 4, 6) where (2, 4, 6) is expected"
+    config.load("position", "slanted")
+except plugins.Fault as error:
+    assert "whose embed gives shape (1, 3, 4) where (B, T, D) is (2, 3, 4)" in str(error)
 else:
     raise AssertionError("one row was read for all")
 """
