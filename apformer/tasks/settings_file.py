@@ -95,8 +95,8 @@ def read(path: Path) -> Settings:
 
 def more_steps(settings: Settings, path: str | Path) -> str:
     """Return a sentence that says how the run at a path is trained for more steps."""
-    run, steps = settings.training, 2 * settings.training.steps
-    if run.patience or run.steps % run.log_every:  # a resumed run would stop at once, or have no lines of metrics
+    steps = 2 * settings.training.steps
+    if settings.training.patience:  # a resumed run would stop at once
         return f"`apformer train` with the flags of this run and --steps {steps} --patience 0 trains longer."
     return f"{typed('resume', path, '--steps', steps)} trains further."
 
