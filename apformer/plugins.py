@@ -15,6 +15,7 @@ import os
 import pkgutil
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import EntryPoints, entry_points
 from typing import Any, get_type_hints
@@ -80,7 +81,7 @@ def load(group: str, name: str, builtin: tuple[str, ...], package: str, required
 
 
 def part(kind: str, name: str) -> Any:
-    """Import the module of a position scheme or of an attention score. Those of a package are tried.
+    """Import the module of a position scheme or of an attention score. Those of a package are called once.
 
     Args:
         kind: "position" or "similarity".
@@ -96,31 +97,33 @@ def part(kind: str, name: str) -> Any:
     if name in builtin:
         return module
     if kind == "similarity":
-        shape = _shape(module.score, (1, 3, 2, 4), (1, 5, 2, 4))
-        if shape != (1, 2, 3, 5):  # T and S differ, so that they cannot be confused
-            raise fault(group, name, f"which gives scores of shape {shape} where (B, H, T, S) is (1, 2, 3, 5)")
+        expected = 1, 2, 3, 5  # T and S differ, so that they cannot be confused
+        if shape := _wrong_shape(module.score, expected, (1, 3, 2, 64), (1, 5, 2, 64)):
+            raise fault(group, name, f"which gives scores of shape {shape} where (B, H, T, S) is {expected}")
         return module
     if {"embed", "rotate", "bias"}.isdisjoint(dir(module.Scheme)):
         says = f"whose Scheme has {', '.join(each for each in vars(module.Scheme) if each[0] != '_') or 'no method'}"
         raise fault(group, name, f"{says}, and none of embed, rotate and bias")
     if hasattr(module.Scheme, "embed"):
-        positions_1T = jnp.arange(3, dtype=jnp.int32)[None]
-        shape = _shape(lambda param, x_BTD: module.Scheme().embed(param, x_BTD, positions_1T, 8), (2, 3, 4))
-        if shape != (2, 3, 4):
-            raise fault(group, name, f"whose embed gives shape {shape} where (B, T, D) is (2, 3, 4)")
+        positions_1T, expected = jnp.arange(3, dtype=jnp.int32)[None], (2, 3, 64)
+        if shape := _wrong_shape(lambda *args: module.Scheme().embed(*args, positions_1T, 64), expected, expected):
+            raise fault(group, name, f"whose embed gives shape {shape} where (B, T, D) is {expected}")
     return module
 
 
-def _shape(call: Callable[..., Any], *shapes: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the shape of call(param, *arrays) for float32 arrays of the given shapes; None if it is no array."""
+def _wrong_shape(call: Callable[..., Any], expected: tuple[int, ...], *shapes: tuple[int, ...]) -> str | None:
+    """Return the shape of call(param, *arrays) for float32 arrays of the given shapes if it is not as expected."""
     found = []
 
     def trial(*arrays: jax.Array) -> None:
-        result = call(lambda name, initializer, *args: initializer(jax.random.key(0), *args), *arrays)
+        result = call(
+            lambda _, initializer, *args, **options: initializer(jax.random.key(0), *args, **options), *arrays
+        )
         found.append(getattr(result, "shape", None))
 
-    jax.eval_shape(trial, *(jax.ShapeDtypeStruct(shape, "float32") for shape in shapes))
-    return found[0]
+    with suppress(Exception):  # it may need other sizes: the model then calls it with its own
+        jax.eval_shape(trial, *(jax.ShapeDtypeStruct(shape, "float32") for shape in shapes))
+    return str(found[0]) if found and found[0] != expected else None
 
 
 def absent(group: str, name: Any, names: tuple[str, ...]) -> Fault:

@@ -24,16 +24,18 @@ def widths(
         most: Most widths; None for any number.
     """
     # Dynamic programming over j, the number of shortest lengths; one more width pads lengths i + 1 .. j to the j-th.
-    rows_before_J, longest_J = (np.append(0, x_J) for x_J in (np.cumsum(rows_J), length_J))
-    padded_IJ = (rows_before_J[None] - rows_before_J[:, None]) * longest_J[None]
-    padded_IJ = np.where(np.tri(len(longest_J), dtype=bool), np.inf, padded_IJ)  # at least one length has each width
+    rows_before_J = np.concatenate([[0], np.cumsum(rows_J)])
     cost_J, splits = np.append(0.0, np.full(len(length_J), np.inf)), []
     while len(splits) < (most or len(length_J)):
-        total_IJ = cost_J[:, None] + padded_IJ
-        if total_IJ[:, -1].min() + width_cost >= cost_J[-1]:  # every next width saves less than the one before it
+        total_J, split_J, i = np.full_like(cost_J, np.inf), np.zeros(len(cost_J), int), 0
+        for j, length in enumerate(length_J, 1):
+            cost_I = cost_J[i:j] + (rows_before_J[j] - rows_before_J[i:j]) * length
+            i += int(cost_I.argmin())  # the best split of more lengths is never an earlier one
+            total_J[j], split_J[j] = cost_I.min(), i
+        if total_J[-1] + width_cost >= cost_J[-1]:  # every next width saves less than the one before it
             break
-        cost_J = total_IJ.min(axis=0)
-        splits.append(total_IJ.argmin(axis=0))
+        cost_J = total_J
+        splits.append(split_J)
     chosen, j = [], len(length_J)
     for split_J in reversed(splits):
         chosen.append(int(length_J[j - 1]))

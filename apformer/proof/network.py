@@ -34,7 +34,7 @@ COMPUTED = {  # values of a Config that this file computes; a Config without the
 def unsupported(cfg: dict, contexts: ModuleType) -> str | None:
     """Return a sentence about the first field of a Config that is not computed; None if all are.
 
-    A module of contexts may name other values in its own COMPUTED. One without `reads` has its own `logits`.
+    A module of contexts may name other values in its own COMPUTED.
     """
     for name, values in (COMPUTED | getattr(contexts, "COMPUTED", {})).items():
         if cfg.get(name, values[0]) not in values:

@@ -177,9 +177,11 @@ def _from_vocabulary(vocabulary: Vocabulary, path: Path) -> BytePairs:
 
 def _characters(characters: Any, path: Path) -> Characters:
     with _refusing(f"{path} is damaged", "restore the file"):
-        if [*characters] == sorted({*characters}) and characters.encode():
-            return Characters(characters)
-        raise ValueError("its characters are not distinct and in order")
+        text = str(characters)
+        if text != characters or [*text] != sorted({*text}):
+            raise ValueError("its characters are no text, or not distinct and in order")
+        text.encode()
+        return Characters(text)
 
 
 def _read_gpt2(folder: Path) -> Any:

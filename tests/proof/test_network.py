@@ -65,7 +65,9 @@ def test_what_is_not_computed_or_reads_too_far_is_refused_before_anything_is_mad
     assert contexts.fault({}, cfg) is None is network.unsupported(cfg, contexts)
     cfg = cfg | {name: value}
     found = contexts.fault({}, cfg) or network.unsupported(cfg, contexts)
-    assert found.startswith((f"{name} is {value}, and only ", "a prediction depends on more than 16 tokens"))
+    assert found.startswith(
+        (f"{name} is {value}, and only ", f"position is {cfg['position']}, window", "a prediction depends")
+    )
 
 
 @pytest.mark.parametrize("numbers", [[], [[3]], [[5, 3], [3, -1]]])

@@ -29,12 +29,11 @@ def is_gpt2(folder: AnyPath) -> bool:
         if snapshots := sorted(path.glob("snapshots/*/config.json")):  # a folder of the cache of `hf`
             needed = f"give {snapshots[-1].parent}"
         if (path / "adapter_config.json").exists():
-            needed = f"give the folder of its model, and --adapter {path}"
+            needed = f"give the folder of its model (`apformer generate` and evaluate add --adapter {path})"
         raise UserError(f"{path} holds no model (no config.json): {needed}; {HOW_TO_GET}") from None
     except (OSError, ValueError, RecursionError):  # the reader of the folder reports the fault
-        config = {}
-    is_run = any((path / name).exists() for name in ("checkpoints", "metrics.jsonl", ".lock"))
-    return not is_run and isinstance(config, dict) and "flags" not in config
+        return not any((path / name).exists() for name in ("checkpoints", "metrics.jsonl", ".lock"))
+    return isinstance(config, dict) and "flags" not in config
 
 
 def holds_gpt2(folder: AnyPath) -> bool:

@@ -6,7 +6,6 @@ There are three parts: training, validation (to choose the best checkpoint) and 
 for the last two, each gets about one source line in fifty by a hash of the line, so no source is in two parts.
 """
 
-import re
 import shlex
 import zlib
 from collections.abc import Sequence
@@ -105,9 +104,6 @@ def check(cfg: Config) -> None:
         for flag in ("largest", "numbers", "test_sentences"):
             if getattr(cfg, flag) != getattr(Config, flag):
                 raise UserError(f"--{flag} is of number words, and --source gives the sentences: drop one of the two")
-        if not re.fullmatch("([a-zA-Z]{2}([-_].*)?)?", cfg.to_language):
-            fault = f"--to_language {cfg.to_language} is no code of two letters"
-            raise UserError(f"{fault}: give one, such as de, or drop it")
     require_whole("largest", cfg, 99, 10**15 - 1)
     require_whole("numbers", cfg, 1, 1_000_000)
     require_whole("test_sentences", cfg, 1, 1_000_000)

@@ -126,7 +126,7 @@ type(cfg.position_options).embed = lambda self, param, x_BTD, positions_BT, max_
 try:
     config.load("position", "slanted")
 except plugins.Fault as error:
-    assert "whose embed gives shape (1, 3, 4) where (B, T, D) is (2, 3, 4)" in str(error)
+    assert "whose embed gives shape (1, 3, 64) where (B, T, D) is (2, 3, 64)" in str(error)
 else:
     raise AssertionError("one row was read for all")
 """

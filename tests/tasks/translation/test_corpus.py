@@ -106,7 +106,6 @@ def test_no_source_is_in_two_parts(files, capsys):
     [
         ({"source": "a"}, "--source and --target belong together"),
         ({"test": ("a", "b")}, "--validation and --test go with --source"),
-        ({"source": "a", "target": "b", "to_language": "german"}, "--to_language german is no code of two letters"),
         ({"largest": 98}, "--largest 98 is out of range"),
         ({"widths": (8, 200)}, "--widths 8 200 do not rise from 1 to --longest 128"),
     ],

@@ -53,7 +53,7 @@ export class State {
   }
 
   private get offNow() {
-    return JSON.stringify([this.off, [...this.hidden]]);
+    return JSON.stringify([this.off.map(String).sort(), [...this.hidden].sort()]);
   }
 
   /** Whether a model wrote the text that has other parts than the one now. */

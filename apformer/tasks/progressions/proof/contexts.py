@@ -40,7 +40,10 @@ def depends(data: dict, cfg: dict) -> str:
 def fault(data: dict, cfg: dict) -> str | None:
     """Return the reason why apformer.proof does not compute this model on its strings; None if it does."""
     back = reach(cfg)
-    return None if back is not None and back < 16 else "a prediction depends on more than 16 tokens"
+    if back is None:
+        options = f"position is {cfg.get('position')}, window {cfg.get('window')}"
+        return f"{options}: only relative with a window is computed"
+    return "a prediction depends on more than 16 tokens" if back >= 16 else None
 
 
 def bias(cfg: dict) -> str:

@@ -55,7 +55,8 @@ def strings(columns: np.ndarray, data: dict, cfg: dict) -> tuple[np.ndarray, np.
     """
     (first, difference, _), D = columns[:, :, None], data["digits"]
     truth = whole_rows(columns, data)[:, 2 * D + 1 :]
-    codes = np.ravel_multi_index((D, first, difference + SPAN, 2 * D + np.arange(truth.shape[1])), SHAPE)
+    places = 2 * D + np.arange(truth.shape[1])
+    codes = np.ravel_multi_index((D, first, difference + SPAN, places), SHAPE, mode="wrap")  # see `fault`
     shape = len(truth), -1, D + 1
     return np.reshape(codes, shape), truth.reshape(shape)
 

@@ -65,6 +65,8 @@ def test_a_code_names_its_row_and_place():
     columns, cfg = np.array([[999, 3, 0], [-37, 120, 11], [28, 5, 60]]), asdict(SKETCH)
     data = {"digits": 3}
     assert "at most 6" in full_rows.fault({"digits": 7}, cfg)
+    _, truth = full_rows.strings(np.array([[4_999_990], [1], [3]]), {"digits": 7}, cfg)  # JAX screens them
+    assert truth.shape == (1, 1, 8)
     codes, truth = full_rows.strings(columns, data, cfg)
     asked = truth < rows.START
     found, length, of_code, place, digits = full_rows.rows_of(codes[asked])
