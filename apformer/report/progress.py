@@ -25,7 +25,9 @@ def reporter(bar: tqdm) -> Callable[[int, int], None]:
     """Return a function (done, total) that updates a bar."""
 
     def report(done: int, total: int) -> None:
-        bar.total = total
+        if bar.total != total:
+            bar.total = total
+            bar.refresh()
         bar.update(done - bar.n)
 
     return report

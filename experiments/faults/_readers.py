@@ -21,7 +21,7 @@ from apformer.commands import export, report
 from apformer.formats import gpt2, model_folder, safetensors
 from apformer.proof import check
 from apformer.report import figures, sections, template
-from apformer.runs import metrics, selection
+from apformer.runs import directory, metrics, selection
 from apformer.tasks.progressions import crops, text_file
 from apformer.tasks.progressions.proof import contexts
 from apformer.tasks.text import corpus, shards
@@ -32,8 +32,7 @@ from apformer.tokenizers import merges, pretrained
 
 
 def config_of_page(path):
-    config = report._dict(files.read_json(path.parent / "config.json"))
-    write_page({"versions": config.get("versions"), "flags": config.get("flags")})
+    write_page({key: directory.recorded(path.parent, key) for key in ("versions", "flags")})
 
 
 def write_page(value):

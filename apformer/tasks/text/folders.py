@@ -15,10 +15,7 @@ HOW_TO_GET = f"`{DOWNLOAD}` fetches the published GPT-2"
 
 
 def is_gpt2(folder: AnyPath) -> bool:
-    """Return whether a folder is a GPT-2 folder rather than a run, even a damaged one.
-
-    Raises UserError (exit USAGE) if it is neither.
-    """
+    """Return whether a folder is a GPT-2 folder rather than a run. Raises UserError (exit USAGE) if it is neither."""
     path = Path(folder)
     if not os.path.isdir(path):
         raise UserError(f"{path} is not a directory: name a run or a GPT-2 folder; {HOW_TO_GET}")
@@ -32,13 +29,14 @@ def is_gpt2(folder: AnyPath) -> bool:
             needed = f"give the folder of its model (`apformer generate` and evaluate add --adapter {path})"
         raise UserError(f"{path} holds no model (no config.json): {needed}; {HOW_TO_GET}") from None
     except (OSError, ValueError, RecursionError):  # the reader of the folder reports the fault
-        return not any((path / name).exists() for name in ("checkpoints", "metrics.jsonl", ".lock"))
+        return not (path / "checkpoints").exists()
     return isinstance(config, dict) and "flags" not in config
 
 
 def holds_gpt2(folder: AnyPath) -> bool:
-    """Return whether a path is a GPT-2 folder. Raises nothing."""
-    return os.path.isfile(os.path.join(folder, "config.json")) and is_gpt2(folder)
+    """Return whether a path is a GPT-2 folder, and no run, not even a damaged one. Raises nothing."""
+    is_run = any(os.path.exists(os.path.join(folder, name)) for name in ("checkpoints", "metrics.jsonl", ".lock"))
+    return not is_run and os.path.isfile(os.path.join(folder, "config.json")) and is_gpt2(folder)
 
 
 def ends(folder: AnyPath) -> list[int]:
