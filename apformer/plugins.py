@@ -81,7 +81,7 @@ def load(group: str, name: str, builtin: tuple[str, ...], package: str, required
 
 
 def part(kind: str, name: str) -> Any:
-    """Import the module of a position scheme or of an attention score. Those of a package are called once.
+    """Import the module of a position scheme or of an attention score. A package's is called once, on small arrays.
 
     Args:
         kind: "position" or "similarity".

@@ -14,6 +14,7 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -177,7 +178,7 @@ def read_config(path: Path) -> Config:
             fitting = " or ".join(json.dumps(choice) for choice in choices)
             fault = f"{path}: {name} is {json.dumps(value)}, and only {fitting} is supported"
             raise UserError(f"{fault}: give a model of that kind", CHECKPOINT)
-    values: Json = {
+    values: dict[str, Any] = {
         "activation": ACTIVATIONS[config.get("activation_function", "gelu_new")],
         "similarity": SIMILARITIES[config.get("scale_attn_weights", True)],
     }

@@ -16,6 +16,7 @@ import json
 import math
 import re
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import jax.numpy as jnp
@@ -107,7 +108,7 @@ def save(
     files.write_json(folder / CONFIG, config)
 
 
-def load(folder: str | Path, params: Params, cfg: Any) -> Params:
+def load(folder: str | Path, architecture: ModuleType, params: Params, cfg: Config) -> Params:
     """Return the parameters of a model with the adapters of a folder merged into its matrices, W_0 + alpha / r (B A)^T.
 
     Raises UserError: USAGE if the base is no GPT-2; CHECKPOINT if the folder is missing or damaged, is of another
@@ -115,7 +116,7 @@ def load(folder: str | Path, params: Params, cfg: Any) -> Params:
     digest of the base, if one was written.
     """
     folder = Path(folder)
-    if not isinstance(cfg, Config):
+    if architecture.__name__ != "apformer.model":
         raise UserError(f"--adapter {folder} is for a GPT-2, and this model is none: drop the flag")
     gpt2.require_gpt2(cfg, "an adapter is for a GPT-2: drop --adapter")
     config, tensors = _read_config(folder / CONFIG), model_folder.read(folder, WEIGHTS)
@@ -168,7 +169,7 @@ def _read_config(path: Path) -> files.Json:
         if config.get(name) not in fitting:
             fault = f"{path}: {name} is {json.dumps(config[name])}, and only {json.dumps(fitting[-1])} is supported"
             raise UserError(f"{fault}: {MERGE}", CHECKPOINT)
-    numbers: files.Json = {name: config.get(name) for name in ("r", "lora_alpha")}
+    numbers: dict[str, Any] = {name: config.get(name) for name in ("r", "lora_alpha")}
     for pattern in ("rank_pattern", "alpha_pattern"):
         config[pattern] = config.get(pattern) or {}
         if not isinstance(config[pattern], dict) or not all(re.fullmatch(r"[\w.]+", name) for name in config[pattern]):

@@ -51,7 +51,7 @@ def findings(folder: str | Path) -> list[Finding]:
 
 
 def _with_command(finding: Finding, folder: Path, name: str) -> Finding:
-    """Return a Finding, if it is a fault with the command that fetches the published file."""
+    """Add the command that fetches the published file to the sentence of a fault."""
     if not finding.code or "hf download" in finding.says:
         return finding
     file = {"config.json": "config.json", "tokenizer": "tokenizer.json"}.get(finding.what, model_folder.WEIGHTS)

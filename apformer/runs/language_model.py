@@ -161,7 +161,7 @@ def load(folder: str | None = None, member: int | None = None, adapter: str | No
         architecture, cfg = architecture_of(settings), settings.model
         params, _, _ = restore.load_params(path, settings, member)
     if adapter is not None:
-        params = peft.load(adapter, params, cfg)
+        params = peft.load(adapter, architecture, params, cfg)
     tokenizer = text.for_model(pretrained.load(path), cfg.vocab_size, str(path))
     ends = tokenizer.special_tokens.union(folders.ends(path))
     return LanguageModel(bind(architecture, params, cfg, devices.mesh()), architecture.max_tokens(cfg), tokenizer, ends)

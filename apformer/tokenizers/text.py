@@ -45,6 +45,10 @@ class Characters:
         """Ids of special tokens."""
         return frozenset({self.vocab_size - 1} if self.characters.endswith(_END_CHARACTER) else ())
 
+    def with_rows(self, rows: int) -> "Characters | None":
+        """Return the tokenizer for a model with this number of rows; None if they do not match."""
+        return self if rows == self.vocab_size else None
+
     def with_end(self) -> tuple["Characters", int]:
         """Return (tokenizer whose last token ends a text, the id of that token); it is added if there is none."""
         characters = self.characters.removesuffix(_END_CHARACTER) + _END_CHARACTER
@@ -92,6 +96,14 @@ class BytePairs:
     def special_tokens(self) -> frozenset[int]:
         """Ids of special tokens."""
         return frozenset(token for token, added in self._added.items() if added.special)
+
+    def with_rows(self, rows: int) -> "BytePairs | None":
+        """Return the tokenizer for a model with this number of rows; only added tokens may have no row.
+
+        None if other tokens have no row, or if more than half of the rows have no token.
+        """
+        least = max({*range(self.vocab_size)} - self._added.keys(), default=-1) + 1
+        return BytePairs(self.tokenizer, rows) if least <= rows <= 2 * self.vocab_size else None
 
     @cached_property
     def _added(self) -> dict[int, Any]:
@@ -223,14 +235,11 @@ def for_model(tokenizer: Tokenizer, rows: int, model: str) -> Tokenizer:
 
     Raises UserError (exit DATA) if the sizes of model and tokenizer do not fit.
     """
-    least = most = size = tokenizer.vocab_size
-    if isinstance(tokenizer, BytePairs):
-        least, most = max({*range(size)} - tokenizer._added.keys(), default=-1) + 1, 2 * size
-        tokenizer = BytePairs(tokenizer.tokenizer, rows)
-    if not least <= rows <= most:
-        sizes = f"{model} has a vocabulary of {rows:,} tokens and the tokenizer one of {size:,}"
+    fitted = tokenizer.with_rows(rows)
+    if fitted is None:
+        sizes = f"{model} has a vocabulary of {rows:,} tokens and the tokenizer one of {tokenizer.vocab_size:,}"
         raise UserError(f"{sizes}: give the tokenizer that the model was trained with", DATA)
-    return tokenizer
+    return fitted
 
 
 @cache

@@ -118,7 +118,7 @@ def _of_models(folder):
     adapter = folder / "adapter"
     peft.save(adapter, lora.init(_key(), params, 2), 4.0, 2, params, cfg)
     adapter_config, factors = ((adapter / name).read_bytes() for name in (peft.CONFIG, peft.WEIGHTS))
-    load_adapter = lambda path: peft.load(path.parent, params, cfg)  # noqa: E731
+    load_adapter = lambda path: peft.load(path.parent, model, params, cfg)  # noqa: E731
     folders_of = [tensors, *readers.with_prefixes(folder / "gpt2")]
     index = readers.in_shards(folder / "gpt2", folder / "shards of weights")
     own_run = _as(settings_file.to_dict(tasks.load("text").RECIPES["text"]()))

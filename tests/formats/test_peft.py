@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from apformer import recurrent
+from apformer import model, recurrent
 from apformer.errors import CHECKPOINT, USAGE
 from apformer.files import read_json, write_json
 from apformer.formats import gpt2, peft
@@ -45,14 +45,14 @@ def folder(tmp_path, params, adapters):
 
 
 def test_what_is_saved_is_loaded(folder, params, adapters):
-    found = peft.load(folder, params, CFG)
+    found = peft.load(folder, model, params, CFG)
     expected = lora.merge(params, adapters, 6.0 / R)
     jax.tree.map(partial(np.testing.assert_allclose, rtol=0, atol=1e-5), found, expected)
 
 
-def refuses(pattern, folder, params, exit_code=CHECKPOINT, cfg=CFG):
+def refuses(pattern, folder, params, exit_code=CHECKPOINT, architecture=model, cfg=CFG):
     with refused(exit_code, pattern):
-        peft.load(folder, params, cfg)
+        peft.load(folder, architecture, params, cfg)
 
 
 @pytest.mark.parametrize(
@@ -98,6 +98,6 @@ def test_another_base_is_refused(folder, params):
     other = jax.tree.map(lambda leaf: leaf, params)
     other["final_norm"] = {name: leaf + 1 for name, leaf in params["final_norm"].items()}
     refuses("was trained on another base: give the model that it was trained on", folder, other)
-    refuses("this model is none: drop the flag", folder, params, USAGE, recurrent.Config())
+    refuses("this model is none: drop the flag", folder, params, USAGE, recurrent)
     rotary = dataclasses.replace(CFG, position="rotary", position_options=None)
-    refuses("GPT-2 has position learned, .* rotary: an adapter is for a GPT-2", folder, params, USAGE, rotary)
+    refuses("GPT-2 has position learned, .* rotary: an adapter is for a GPT-2", folder, params, USAGE, cfg=rotary)

@@ -79,7 +79,7 @@ def test_we_open_what_peft_saves(base, tmp_path, options):
             if "lora_" in name:
                 leaf.copy_(0.3 * torch.randn_like(leaf))
     theirs.save_pretrained(tmp_path / "adapter", save_embedding_layers=False)
-    found = peft.load(tmp_path / "adapter", params, CFG)
+    found = peft.load(tmp_path / "adapter", model, params, CFG)
     expected = published.logits_of(theirs, TOKENS_BT)
     assert np.abs(expected - our_logits(params)).max() > 0.1
     np.testing.assert_allclose(our_logits(found), expected, rtol=0, atol=1e-6)

@@ -14,7 +14,6 @@ from apformer.errors import UserError, tell
 from apformer.settings import Settings
 from apformer.tasks import Progress
 from apformer.tasks.translation import training, vocabularies
-from apformer.tasks.translation.corpus import Config
 
 BATCH_TOKENS = 1024  # of the sources of a batch, padded
 MULTIPLE = 8  # sources are padded to multiples of this, so that few programs are compiled
@@ -66,7 +65,7 @@ def translate(
     Raises:
         UserError: DATA for a sentence that is too long, USAGE for a run of another task.
     """
-    if not isinstance(run.settings.data, Config):
+    if run.settings.architecture != "seq2seq":
         raise UserError(f"{run.path} is a run of {run.settings.task}: name a run of translation")
     sentences = [sentences] if isinstance(sentences, str) else sentences
     source, target = vocabularies.load(run.path)
