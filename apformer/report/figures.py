@@ -61,7 +61,8 @@ def save(folder: Path, pictures: dict[str, "Figure"]) -> None:
                 from matplotlib.text import Text
 
                 for text in figure.findobj(Text):
-                    text.set(parse_math=False, fontfamily=[*_fonts()])
+                    # Labels of a logarithmic axis are mathematics, and not there before the figure is drawn.
+                    text.set(parse_math="$" not in text.get_text(), fontfamily=[*_fonts()])
                 figure.savefig(folder / f"{name}.png")
             except OSError:
                 raise

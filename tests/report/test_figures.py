@@ -80,5 +80,6 @@ def test_a_figure_that_cannot_be_drawn_is_left_out_and_costs_no_other(tmp_path, 
     odd, broken = words(["$$ \\frac{", "猫"], np.eye(2), [0.5, 0.5]), loss_curve(RECORDS)
     broken.savefig = None
     save(tmp_path, {"broken": broken, "odd": odd})
+    assert odd.axes[0].get_xticklabels()[0].get_parse_math()  # of its axis
     assert (tmp_path / "odd.png").stat().st_size > 5000 and not (tmp_path / "broken.png").exists()
     assert capsys.readouterr().err.startswith("no figure broken: ")
