@@ -16,7 +16,6 @@ from jax import Array
 
 from apformer.layers import Cache, Params, Tokens, config, position
 from apformer.layers.block import apply_blocks, extend_blocks, init_blocks
-from apformer.layers.block import unstack as unstack
 from apformer.layers.cache import place
 from apformer.layers.embedding import Embedding, Head, embed, read_out
 from apformer.layers.masks import mask_padding, whole_view
@@ -162,6 +161,13 @@ def apply(
     return (logits_BTV, captured) if capture else logits_BTV
 
 
+def unstack(params: Params) -> Params:
+    """Return the parameters as `extend` reads them fastest, see layers/listed.py; call it once, outside of a loop."""
+    from apformer.layers import listed
+
+    return listed.store(params)
+
+
 def init_cache(cfg: Config, batch_size: int, length: int, dtype: Any = jnp.float32) -> Cache:
     """Return an empty cache for rows of up to `length` tokens: a dict, batch first in every leaf.
 
@@ -181,8 +187,8 @@ def extend(
 ) -> tuple[Array, Cache]:
     """Return the logits of new tokens after those in the cache, and the cache with them.
 
-    `lengths_B` is the number of real new tokens in each row, possibly none. The blocks of `params` may be a list, see
-    `unstack`. A cache needs a slot for each token of a row or window; beyond max_len learned positions are wrong.
+    `lengths_B` is the number of real new tokens in each row, possibly none. `params` may be those of `unstack`. A cache
+    needs a slot for each token of a row or window; beyond max_len learned positions are wrong.
 
     Raises:
         ValueError: If tokens_BT are no rows of integers; without a window, if they outnumber the slots of the cache.
@@ -191,7 +197,7 @@ def extend(
     if window := _window(cfg, tokens_BT.shape[1]):
         view = window.cached_view(cache, view, cfg.window)
     x_BTD = embed(params, tokens_BT, view.positions_BT, cfg)
-    x_BTD, layers = extend_blocks(unstack(params)["blocks"], x_BTD, view, cache["layers"], cfg)
+    x_BTD, layers = extend_blocks(params, x_BTD, view, cache["layers"], cfg)
     return read_out(params, x_BTD, cfg), new | {"layers": layers}
 
 

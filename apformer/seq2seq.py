@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from apformer import model
-from apformer.layers import Cache, Params, Tokens, block, config, embedding, position
+from apformer.layers import Cache, Params, Tokens, block, config, embedding, listed, position
 from apformer.layers.cache import place
 from apformer.layers.cross_attention import Source, project_source
 from apformer.layers.embedding import Embedding, Head
@@ -167,8 +167,8 @@ def apply(
 
 
 def unstack(params: Params) -> Params:
-    """Return the parameters with the decoder's blocks as a list of layers, see `layers.block.unstack`."""
-    return params | {"decoder": block.unstack(params["decoder"])}
+    """Return the parameters with the decoder's blocks as a list of layers, see `layers.listed.unstack`."""
+    return params | {"decoder": listed.unstack(params["decoder"])}
 
 
 def encode(
@@ -214,10 +214,10 @@ def extend(
     arguments and the errors are those of `model.extend`.
     """
     view, tokens_BT, new = place(cache, tokens_BT, lengths_B, None)
-    decoder, decoder_cfg = _side(unstack(params), "decoder"), config_of(cfg, "decoder")
+    decoder, decoder_cfg = _side(params, "decoder"), config_of(cfg, "decoder")
     x_BTD = embedding.embed(decoder, tokens_BT, view.positions_BT, decoder_cfg)
     sources = [Source(cache["source_mask"], states) for states in cache["source"]]
-    x_BTD, layers = block.extend_blocks(decoder["blocks"], x_BTD, view, cache["layers"], decoder_cfg, sources)
+    x_BTD, layers = block.extend_blocks(decoder, x_BTD, view, cache["layers"], decoder_cfg, sources)
     return embedding.read_out(decoder, x_BTD, decoder_cfg), cache | new | {"layers": layers}
 
 

@@ -26,7 +26,7 @@ from apformer.tokenizers.text import Tokenizer
 
 CHUNK = 16  # most tokens of a chunk; the first chunk has one
 READ = 32  # tokens of a prompt that are read at a time
-ROOM, AT_ONCE = 512, 4096  # least slots of a cache, and most slots that are allocated ahead
+ROOM, AT_ONCE = 2048, 4096  # least slots of a cache for all rows, and most slots of a row that are allocated ahead
 
 
 def write(
@@ -55,7 +55,7 @@ def write(
     """
     rows, longest, vocabulary = len(prompts), max(map(len, prompts)), model.cfg.vocab_size
     width = rows if rows == 1 else max(4, _power_of_two(rows))
-    room = _room(longest + min(tokens, AT_ONCE), most)
+    room = _room(max(longest + min(tokens, AT_ONCE), ROOM // max(4, width)), most)
     sampling = Sampling(*(np.resize(x, width) for x in sampling))
     contexts = [[*map(int, prompt)] for prompt in prompts]
     names_BN = np.resize(np.array(_names(contexts, seed), np.uint32), (width, 3))
@@ -153,8 +153,8 @@ def _power_of_two(number: int) -> int:
 
 
 def _room(needed: int, most: int | None) -> int:
-    """Return the slots of a cache: a power of two from ROOM on, or at most all positions; a multiple of READ."""
-    room = max(ROOM, _power_of_two(needed))
+    """Return the slots of a row: a power of two, or at most all positions; a multiple of READ."""
+    room = _power_of_two(needed)
     return -(-min(room, most or room) // READ) * READ
 
 

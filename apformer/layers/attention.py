@@ -18,7 +18,7 @@ from apformer.layers.feedforward import product
 from apformer.layers.masks import View
 
 
-def project(x_BTD: Array, W_DHK: Array, bias_HK: Array | None = None) -> Array:
+def project(x_BTD: Array, W_DHK: Array, bias_HK: Array | None = None, *, product: Function = product) -> Array:
     """Return x W + b for each head, (B, T, H, K): the queries, keys or values."""
     D, H, K = W_DHK.shape
     y_BTHK = product(x_BTD, W_DHK.reshape(D, H * K)).reshape(*x_BTD.shape[:2], H, K)
@@ -74,7 +74,7 @@ def attend(
     return weighted_sum(weights_BHTS if dropout is None else dropout(weights_BHTS), v_BSHK), weights_BHTS
 
 
-def join(y_BTHK: Array, W_HKD: Array | None = None, bias_D: Array | None = None) -> Array:
+def join(y_BTHK: Array, W_HKD: Array | None = None, bias_D: Array | None = None, *, product: Any = product) -> Array:
     """Return the heads side by side, (B, T, D), through the output projection if there is one."""
     B, T, H, K = y_BTHK.shape
     y_BTD = y_BTHK.reshape(B, T, H * K)
@@ -92,7 +92,7 @@ class Attention(nn.Module):
     def __call__(self, x_BTD: Array, view: View, cache: Any = None) -> tuple[Array, dict[str, Any], Any]:
         """Return (y_BTD, {name: intermediate array}, the cache of this layer with the new keys and values)."""
         cfg, scheme = self.cfg, self.cfg.position_options
-        to_heads, mix, to_stream = view.faster or (project, attend, join)
+        to_heads, mix, to_stream, *_ = view.faster or (project, attend, join)
         q_BTHK, k_BSHK, v_BSHK = (to_heads(x_BTD, *projection(self, name)) for name in ("query", "key", "value"))
         q_BTHK, k_BSHK = (position.rotate(scheme, x_BTHK, view.positions_BT) for x_BTHK in (q_BTHK, k_BSHK))
         if view.store is not None:

@@ -5,10 +5,9 @@
 
 Two sub-layers, attention then feed-forward. A decoder that reads a source has cross-attention between the two.
 The parameters of a stack have a leading axis of layers. A scan over it compiles one block; up to four are unrolled.
-Generation reads a list of layers instead, since a scan would copy each layer out of the stack for every token.
+Generation reads a list of layers instead, see listed.py.
 """
 
-from operator import itemgetter
 from typing import Any
 
 import jax
@@ -50,7 +49,7 @@ class Block(nn.Module):
             y_BTD, intermediates["cross_attention"] = read(norm("pre", "cross_attention_norm", x_BTD), view, source)
             x_BTD = norm("post", "cross_attention_norm", add(x_BTD, y_BTD))
         if cfg.feedforward:
-            feedforward = FeedForward(cfg.d_ff or 4 * cfg.d_model, cfg.activation, name="feedforward")
+            feedforward = FeedForward(cfg.d_ff or 4 * cfg.d_model, cfg.activation, *view.faster[3:], name="feedforward")
             y_BTD = feedforward(norm("pre", "feedforward_norm", x_BTD), intermediates)
             x_BTD = norm("post", "feedforward_norm", add(x_BTD, y_BTD))
         return x_BTD, intermediates, cache
@@ -93,23 +92,13 @@ def apply_blocks(
 
 
 def extend_blocks(
-    blocks: list[Any], x_BTD: Array, view: View, caches: list[Any], cfg: Any, sources: Any = None
+    params: Params, x_BTD: Array, view: View, caches: list[Any], cfg: Any, sources: Any = None
 ) -> tuple[Array, list[Any]]:
-    """Return the output of the last block, and the cache of each block with the new keys and values."""
-    new_caches = []
-    for params, cache, source in zip(blocks, caches, sources or [None] * len(blocks), strict=True):
-        x_BTD, _, cache = Block(cfg).bind({"params": params})(x_BTD, view, cache, source)
+    """Return the output of the last block, and the caches with the new keys and values; `params` is a decoder's."""
+    from apformer.layers import listed  # imported late: training never needs it
+
+    (layers, view), new_caches = listed.layers(params, view), []
+    for layer, cache, source in zip(layers, caches, sources or [None] * len(layers), strict=True):
+        x_BTD, _, cache = Block(cfg).bind({"params": layer})(x_BTD, view, cache, source)
         new_caches.append(cache)
     return x_BTD, new_caches
-
-
-def unstack(params: Params) -> Params:
-    """Return the parameters of a decoder with its blocks as a list of layers, which `extend` reads without a copy.
-
-    A list stays as it is. Under jit, call it once, outside the loop over the tokens.
-    """
-    if isinstance(params["blocks"], list):
-        return params
-    n_layers = len(jax.tree.leaves(params["blocks"])[0])
-    blocks = [jax.tree.map(itemgetter(layer), params["blocks"]) for layer in range(n_layers)]
-    return params | {"blocks": blocks}

@@ -10,7 +10,7 @@ from flax import linen as nn
 from jax import Array
 
 from apformer.layers import Params, position
-from apformer.layers.feedforward import Linear, product
+from apformer.layers.feedforward import Linear
 from apformer.layers.norm import norm_of
 
 
@@ -40,7 +40,9 @@ class Head(nn.Module):
     def __call__(self, x_BTD: Array, table_VD: Array | None = None) -> Array:
         if table_VD is None:
             return Linear(self.vocab_size, self.bias, name="output")(x_BTD)
-        logits_BTV = product(x_BTD, table_VD.T)
+        from apformer.layers import listed
+
+        logits_BTV = listed.product(x_BTD, table_VD.T)
         if self.bias:
             logits_BTV = logits_BTV + self.param("bias", nn.initializers.zeros, (self.vocab_size,))[None, None]
         return logits_BTV

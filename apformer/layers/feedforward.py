@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax import Array
 
-from apformer.layers import derivative, precise
+from apformer.layers import Function, derivative, precise
 
 
 @derivative("product")
@@ -25,11 +25,12 @@ class Linear(nn.Module):
 
     features: int
     bias: bool = True
+    product: Function = product
 
     @nn.compact
     def __call__(self, x_BTD: Array) -> Array:
         W_DF = self.param("weight", nn.initializers.xavier_uniform(), (x_BTD.shape[-1], self.features))
-        y_BTF = product(x_BTD, W_DF)
+        y_BTF = self.product(x_BTD, W_DF)
         return y_BTF + self.param("bias", nn.initializers.zeros, (self.features,))[None, None] if self.bias else y_BTF
 
 
@@ -52,11 +53,12 @@ class FeedForward(nn.Module):
 
     d_ff: int
     activation: str = "relu"
+    product: Function = product
 
     @nn.compact
     def __call__(self, x_BTD: Array, intermediates: dict[str, Any] | None = None) -> Array:
         """Return (B, T, D). The activations are added to `intermediates` by the name "feedforward"."""
-        h_BTF = ACTIVATIONS[self.activation](Linear(self.d_ff, name="expand")(x_BTD))
+        h_BTF = ACTIVATIONS[self.activation](Linear(self.d_ff, product=self.product, name="expand")(x_BTD))
         if intermediates is not None:
             intermediates["feedforward"] = h_BTF
-        return Linear(x_BTD.shape[-1], name="contract")(h_BTF)
+        return Linear(x_BTD.shape[-1], product=self.product, name="contract")(h_BTF)

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from apformer import model
-from apformer.layers import at_least_float32, config
+from apformer.layers import at_least_float32, config, listed
 from apformer.layers.attention import join, project, softmax
 from apformer.layers.embedding import embed, read_out
 from apformer.layers.feedforward import FeedForward
@@ -80,7 +80,7 @@ def unstack(params: dict) -> dict:
     if isinstance(blocks, list):
         return params
     none = dict.fromkeys(("query", "key"), jnp.zeros_like(blocks["attention"]["value"]))
-    return model.unstack(params | {"blocks": blocks | {"attention": blocks["attention"] | none}})
+    return listed.unstack(params | {"blocks": blocks | {"attention": blocks["attention"] | none}})
 
 
 def apply(

@@ -28,9 +28,9 @@ from flax import linen as nn
 
 from apformer.layers import at_least_float32, config
 from apformer.layers.attention import join, project, softmax
-from apformer.layers.block import unstack
 from apformer.layers.embedding import Embedding, Head
 from apformer.layers.feedforward import FeedForward
+from apformer.layers.listed import unstack
 from apformer.layers.norm import LayerNorm
 from apformer_lab import ahead
 from apformer_lab.places import UNKNOWN, Read, one_hot, periods, pick, places, reads

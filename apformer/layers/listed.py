@@ -1,0 +1,74 @@
+"""Parameters of blocks as generation reads them: a list of layers, with transposed matrices.
+
+    y = x W = (W^T x^T)^T
+
+A scan would copy each layer out of the stack for every token. And with few rows x, a product reads more than it
+computes: a CPU reads W^T in the order of memory, output by output, but would first write W in another order.
+"""
+
+from functools import partial
+from math import prod
+from operator import itemgetter
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from apformer.layers import Params, attention, feedforward, leaves
+from apformer.layers.fast import WIDE
+from apformer.layers.masks import View
+
+FEW = 128  # most rows of x: with more, the plain product is as fast
+
+
+def unstack(params: Params) -> Params:
+    """Return the parameters of a decoder with its blocks as a list of layers. A list, or `store`d, stays as it is."""
+    if isinstance(params["blocks"], list) or "transposed" in params["blocks"]:
+        return params
+    n_layers = len(jax.tree.leaves(params["blocks"])[0])
+    blocks = [jax.tree.map(itemgetter(layer), params["blocks"]) for layer in range(n_layers)]
+    return params | {"blocks": blocks}
+
+
+def store(params: Params) -> Params:
+    """Return the parameters of a decoder with its blocks as {"transposed": list of layers}, which `layers` reads."""
+    blocks = unstack(params)["blocks"]
+    if "transposed" in blocks:
+        return params
+    return params | {"blocks": {"transposed": [_transpose(layer, "inputs") for layer in blocks]}}
+
+
+def layers(params: Params, view: View) -> tuple[list[Params], View]:
+    """Return the layers of a decoder, whatever the form of its blocks, and the view to read them with."""
+    blocks = unstack(params)["blocks"]
+    if "transposed" not in blocks:
+        return blocks, view
+    mix = view.faster[1] if view.faster else attention.attend
+    faster = partial(attention.project, product=product), mix, partial(attention.join, product=product), product
+    # XLA finds that this transposition undoes the other, and reads the stored matrices.
+    return [_transpose(layer, "outputs") for layer in blocks["transposed"]], view._replace(faster=faster)
+
+
+def _transpose(layer: Params, first: str) -> Params:
+    """Return a layer with its matrices transposed. first: "inputs" or "outputs", the axes that come first so far."""
+
+    def transpose(path: Any, W: Array) -> Array:
+        axes = len(getattr(leaves.role(path, W.ndim), first))
+        before, after = W.shape[:axes], W.shape[axes:]
+        return W.reshape(prod(before), -1).T.reshape(*after, *before) if axes else W
+
+    return jax.tree.map_with_path(transpose, layer)
+
+
+def product(x_BTD: Array, W_DF: Array) -> Array:
+    """Return x W, (B, T, F), of a W that is stored transposed."""
+    if min(W_DF.shape) < WIDE or x_BTD.size > FEW * len(W_DF):
+        return feedforward.product(x_BTD, W_DF)
+    return jax.lax.platform_dependent(x_BTD, W_DF, cpu=_by_outputs, default=feedforward.product)
+
+
+def _by_outputs(x_BTD: Array, W_DF: Array) -> Array:
+    """Compute (W^T x^T)^T. The barrier keeps XLA from computing x W instead."""
+    y_FN = jnp.einsum("FD,ND->FN", W_DF.T, x_BTD.reshape(-1, len(W_DF)))
+    return jax.lax.optimization_barrier(y_FN).T.reshape(*x_BTD.shape[:2], -1)
