@@ -41,7 +41,9 @@ def digits(digits: int = 6, order: Literal["msb", "lsb"] = "msb") -> Settings:
     architecture = sparse.Config(attention_sink=True)
     if order == "msb":
         architecture = sparse.Config(d_model=32, n_heads=4, n_layers=3, d_ff=64, pattern="ahead", score_noise=1.5)
-    run = Training(steps=3000 if order == "msb" else 1000, save_every=500)
+    run = Training(steps=1000, save_every=500)
+    if order == "msb":
+        run = Training(steps=4000, until="certified", save_every=500)
     rule = optimizer.Config(rule="muon", learning_rate=4e-3, weight_decay=0.1)
     return Settings("digits", "sparse", run, architecture, Config(digits, order), Options(), rule)
 

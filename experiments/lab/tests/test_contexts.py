@@ -203,11 +203,21 @@ def test_contexts_of_another_model_are_refused(name, change, said):
     assert said in contexts.fault(data, cfg | change)
 
 
-def test_what_a_key_is_unsure_of_is_read_both_ways(random_params):
-    """More strings are asked where a key may decide or not."""
-    weights = network.complete(leaves.named(random_params(MSB.model)), asdict(MSB.model), ahead)
-    cfg = asdict(MSB.model)
-    goes, says = ahead.keys((np.arange(10), np.arange(10), np.arange(10), np.arange(10)), weights, cfg)
-    silent = weights | {"blocks.attention.key": weights["blocks.attention.key"] * 0}
-    both, any_ = ahead.keys((np.arange(10), np.arange(10), np.arange(10), np.arange(10)), silent, cfg)
-    assert both.all() and any_[:, [0, 2]].any(1).all() and (goes | says.any(1)).all()
+def test_every_string_and_bit_of_rows_is_asked(random_params):
+    """Keys that are unsure are read both ways."""
+    cfg, params = asdict(MSB.model), jax.tree.map(np.array, random_params(MSB.model, kind=sparse))
+    params["blocks"]["attention"]["key"][-1] = 0
+    weights = network.complete(leaves.named(params), cfg, ahead)
+    asked = {tuple(column) for part in ahead.slices(asdict(MSB.data), cfg, weights) for column in part.T.tolist()}
+    goes, says = ahead.keys(ahead.grid(range(11), *[range(12)] * 3), weights, cfg)
+    assert goes.all() and says.any(1).all()
+    for tokens, P in [*rows_of(MSB.data.form, 0, 2)][::7]:
+        tokens.append(11)  # index -1, before the row
+        places = [[tokens[i] for i in (at, at - P, at - 1, at - P - 1)] for at in range(len(tokens))]
+        for at in range(2 * P - 2, len(tokens) - 2):
+            bits, on = np.zeros(3, bool), True
+            for place in places[at - P + 3 : at + 1]:
+                key = np.ravel_multi_index(place, (11, 12, 12, 12))
+                bits, on = bits | on & says[key], on & goes[key]
+            bits[1] |= on
+            assert {(*places[at - P + 2], bit, tokens[at + 1]) for bit in np.flatnonzero(bits)} <= asked

@@ -14,8 +14,9 @@ place i. There are 7 such functions. We compute from the weights which keys deci
     F(f, place i) = the (bit, f(c)) for every place i - 1 whose key decides, with every carry c that it may pass on,
                     and F(f after place i - 1, place i - 1) for every place i - 1 whose key does not decide
 
-with f(0) below the lowest place. The least solution contains all (bit, c_j) that occur, at any width. A key with a
-number that is nearer to 0 than UNSURE is read both ways.
+with f(0) below the lowest place, where the space has a key. If that does not decide either, the search goes on in z,
+whose digits may be any. The least solution contains all (bit, c_j) that occur, at any width. A key with a number that
+is nearer to 0 than UNSURE is read both ways.
 """
 
 from collections.abc import Iterator, Sequence
@@ -65,8 +66,13 @@ def slices(data: dict, cfg: dict, weights: dict) -> Iterator[np.ndarray]:
     lower, upper = grid(range(100), range(100))  # places are numbered 10 x + y
     may_skip, possible_bits = keys((x[lower], y[lower], x[upper], y[upper]), weights, cfg)
     may_skip, possible_bits = may_skip.reshape(100, 100), possible_bits.reshape(100, 100, 3)
+    of_z = np.tile(np.array(CARRIES) == 0, (100, 1))  # the bits after a place of z, whose keys end at the last token
+    for _ in range(3 * 100):  # each pass but the last finds at least one more
+        of_z |= possible_bits.any(0) | (may_skip[:, :, None] & of_z[:, None]).any(0)
+    may_skip_top, top = keys((x, y, space, space), weights, cfg)  # at the highest digit of z
+    in_z = (top | may_skip_top[:, None] & of_z).any(0) | (np.array(CARRIES) == 0)
     may_skip_end, last = keys((space, space, x, y), weights, cfg)
-    last |= may_skip_end[:, None]  # the search then reaches z, which may be anything
+    last |= may_skip_end[:, None] & in_z  # the search then goes on in z
     start = [tuple((u + c) // 10 for c in CARRIES) for u in u.tolist()]
     functions = np.array(FUNCTIONS)
     after = np.array([[FUNCTIONS.index(tuple(f[c + 1] for c in g)) for g in start] for f in FUNCTIONS])  # (7, 100)
@@ -82,12 +88,7 @@ def slices(data: dict, cfg: dict, weights: dict) -> Iterator[np.ndarray]:
     occurs = reachable[place, bit, c]
     inner = [x[place], y[place], x[above], y[above], bit, (u[above] + bits[c]) % 10]
     yield np.stack(inner)[:, occurs]
-    of_z = np.tile(np.array(CARRIES) == 0, (100, 1))  # the bits after a place of z, whose keys end at the last token
-    for _ in range(3 * 100):  # each pass but the last finds at least one more
-        of_z |= possible_bits.any(0) | (may_skip[:, :, None] & of_z[:, None]).any(0)
-    may_skip_end, first = keys((x, y, space, space), weights, cfg)  # at the highest digit of z
-    lowest = (first | may_skip_end[:, None] & of_z).any(0) | (np.array(CARRIES) == 0)
-    at, bit = grid(range(100), np.flatnonzero(lowest))
+    at, bit = grid(range(100), np.flatnonzero(in_z))
     yield np.stack([space[at], space[at], x[at], y[at], bit, u[at] % 10])  # the lowest digit
     at, bit = np.nonzero(of_z)
     for before in START, SPACE:  # the space after the second term, and after a later one
