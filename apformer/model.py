@@ -162,10 +162,10 @@ def apply(
 
 
 def unstack(params: Params) -> Params:
-    """Return the parameters as `extend` reads them fastest, see layers/listed.py; call it once, outside of a loop."""
+    """Return the parameters as `extend` alone reads them, fastest: see layers/listed.py. Call it outside of loops."""
     from apformer.layers import listed
 
-    return listed.store(params)
+    return listed.unstack_transposed(params)
 
 
 def init_cache(cfg: Config, batch_size: int, length: int, dtype: Any = jnp.float32) -> Cache:

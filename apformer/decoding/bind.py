@@ -49,7 +49,7 @@ def bind(architecture: ModuleType, params: Any, cfg: Any, mesh: Mesh | None = No
     """
     apply, extend, init_cache = _functions(architecture, cfg, mesh, jax.tree.leaves(params)[0].dtype)
     params = devices.place(params, mesh, 1)
-    listed = jax.jit(architecture.unstack)(params)  # a tree for each layer: steps need not slice a stack
+    listed = jax.jit(architecture.unstack)(params)  # as steps read them
     return Model(Partial(apply, params), Partial(extend, listed), Partial(init_cache), params, cfg)
 
 

@@ -26,7 +26,8 @@ from apformer.tokenizers.text import Tokenizer
 
 CHUNK = 16  # most tokens of a chunk; the first chunk has one
 READ = 32  # tokens of a prompt that are read at a time
-ROOM, AT_ONCE = 2048, 4096  # least slots of a cache for all rows, and most slots of a row that are allocated ahead
+ROOM = 2048  # least slots of a cache: those of a row, times the rows or 4
+AT_ONCE = 4096  # most slots of a row that are allocated ahead
 
 
 def write(

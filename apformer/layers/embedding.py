@@ -40,7 +40,7 @@ class Head(nn.Module):
     def __call__(self, x_BTD: Array, table_VD: Array | None = None) -> Array:
         if table_VD is None:
             return Linear(self.vocab_size, self.bias, name="output")(x_BTD)
-        from apformer.layers import listed
+        from apformer.layers import listed  # imported late: few models need it
 
         logits_BTV = listed.product(x_BTD, table_VD.T)
         if self.bias:

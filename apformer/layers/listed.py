@@ -2,8 +2,8 @@
 
     y = x W = (W^T x^T)^T
 
-A scan would copy each layer out of the stack for every token. And with few rows x, a product reads more than it
-computes: a CPU reads W^T in the order of memory, output by output, but would first write W in another order.
+A scan would copy each layer out of the stack for every token. And with few rows x, the time of a product is that of
+reading W. XLA's product on a CPU reads W^T in the order of memory, but first copies W into another order.
 """
 
 from functools import partial
@@ -13,17 +13,17 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, export
 
 from apformer.layers import Params, attention, feedforward, leaves
 from apformer.layers.fast import WIDE
 from apformer.layers.masks import View
 
-FEW = 128  # most rows of x: with more, the plain product is as fast
+MOST_ROWS = 128  # of x: with more, the plain product is as fast
 
 
 def unstack(params: Params) -> Params:
-    """Return the parameters of a decoder with its blocks as a list of layers. A list, or `store`d, stays as it is."""
+    """Return the parameters of a decoder with its blocks as a list of layers; unstacked ones are returned unchanged."""
     if isinstance(params["blocks"], list) or "transposed" in params["blocks"]:
         return params
     n_layers = len(jax.tree.leaves(params["blocks"])[0])
@@ -31,8 +31,8 @@ def unstack(params: Params) -> Params:
     return params | {"blocks": blocks}
 
 
-def store(params: Params) -> Params:
-    """Return the parameters of a decoder with its blocks as {"transposed": list of layers}, which `layers` reads."""
+def unstack_transposed(params: Params) -> Params:
+    """Return the parameters of a decoder with its blocks as {"transposed": list of layers with transposed matrices}."""
     blocks = unstack(params)["blocks"]
     if "transposed" in blocks:
         return params
@@ -51,24 +51,29 @@ def layers(params: Params, view: View) -> tuple[list[Params], View]:
 
 
 def _transpose(layer: Params, first: str) -> Params:
-    """Return a layer with its matrices transposed. first: "inputs" or "outputs", the axes that come first so far."""
+    """Return a layer with its matrices transposed. first: "inputs" or "outputs", whose axes come first in `layer`."""
 
     def transpose(path: Any, W: Array) -> Array:
-        axes = len(getattr(leaves.role(path, W.ndim), first))
+        role = leaves.role(path, W.ndim)
+        axes = len(getattr(role, first))
+        if not axes or len(role.inputs + role.outputs) != W.ndim:
+            return W
         before, after = W.shape[:axes], W.shape[axes:]
-        return W.reshape(prod(before), -1).T.reshape(*after, *before) if axes else W
+        return W.reshape(prod(before), -1).T.reshape(*after, *before)
 
     return jax.tree.map_with_path(transpose, layer)
 
 
 def product(x_BTD: Array, W_DF: Array) -> Array:
-    """Return x W, (B, T, F), of a W that is stored transposed."""
-    if min(W_DF.shape) < WIDE or x_BTD.size > FEW * len(W_DF):
+    """Return x W, (B, T, F), of a W whose transpose is stored."""
+    rows = x_BTD.size // len(W_DF)
+    if min(W_DF.shape) < WIDE or export.is_symbolic_dim(rows) or rows > MOST_ROWS:
         return feedforward.product(x_BTD, W_DF)
     return jax.lax.platform_dependent(x_BTD, W_DF, cpu=_by_outputs, default=feedforward.product)
 
 
 def _by_outputs(x_BTD: Array, W_DF: Array) -> Array:
     """Compute (W^T x^T)^T. The barrier keeps XLA from computing x W instead."""
-    y_FN = jnp.einsum("FD,ND->FN", W_DF.T, x_BTD.reshape(-1, len(W_DF)))
-    return jax.lax.optimization_barrier(y_FN).T.reshape(*x_BTD.shape[:2], -1)
+    (B, T, D), F = x_BTD.shape, W_DF.shape[1]
+    y_FN = jnp.einsum("FD,ND->FN", W_DF.T, x_BTD.reshape(B * T, D))
+    return jax.lax.optimization_barrier(y_FN).T.reshape(B, T, F)

@@ -75,9 +75,9 @@ class LanguageModel(NamedTuple):
     ) -> Iterator[list[str]]:
         """Yield, each time tokens are drawn, the next piece of text after each prompt, or "" for none.
 
-        One program is compiled for each power of two of rows (1, 4, 8 ...), and of tokens of a row, beyond 512 or
-        beyond 2048 in all rows; lengths of prompts, temperatures and so on share it. What a row draws does not depend
-        on other prompts; equal ones draw differently.
+        One program is compiled for each power of two of rows (1, 4, 8 ...), and of tokens of the longest row beyond
+        512, or with more than 4 rows, beyond 2048 / rows; lengths of prompts, temperatures and so on share it. What a
+        row draws does not depend on other prompts; equal ones draw differently.
 
         Args:
             prompts: Texts to continue, each of at least one token.

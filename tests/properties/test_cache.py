@@ -58,9 +58,8 @@ every_config = pytest.mark.parametrize(
 def test_any_split_gives_the_logits_of_the_whole(cfg, schedule, seed, random_params):
     """Rows of different lengths are each what they are alone."""
     params, tokens = random_params(cfg), draw_tokens(B, T, seed)
-    logits, cache = feed(model.unstack(params), tokens, cfg, schedule, model.init_cache(cfg, B, T))
+    logits, _ = feed(model.unstack(params), tokens, cfg, schedule, model.init_cache(cfg, B, T))
     rows_close(logits, np.asarray(apply(params, tokens, cfg)))
-    np.testing.assert_array_equal(cache["length"], np.sum(schedule, 0))
 
 
 def test_a_window_goes_on_beyond_the_length_of_the_cache(random_params):
@@ -88,9 +87,11 @@ def test_a_cache_can_be_given_away(random_params):
 
 def test_a_cache_in_bfloat16(random_params):
     cfg = small(position="rotary", window=5)
-    tokens = draw_tokens(B, T)
-    half = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), random_params(cfg))
+    params, tokens = random_params(cfg), draw_tokens(B, T)
+    half = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
     cache = model.init_cache(cfg, B, T, jnp.bfloat16)
     logits, after = extend(half, tokens[:, :LONGEST], cache, cfg, lengths_B=ALL)
     assert logits.dtype == jnp.bfloat16
+    expected = np.asarray(apply(params, tokens, cfg))[:, :LONGEST]
+    assert np.std(logits.astype(jnp.float32) - expected) < 0.05 * np.std(expected)
     assert [leaf.dtype for leaf in jax.tree.leaves(after)] == [leaf.dtype for leaf in jax.tree.leaves(cache)]
