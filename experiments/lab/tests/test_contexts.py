@@ -214,7 +214,7 @@ def test_every_string_and_bit_of_rows_is_asked(random_params):
     for tokens, P in [*rows_of(MSB.data.form, 0, 2)][::7]:
         tokens.append(11)  # index -1, before the row
         places = [[tokens[i] for i in (at, at - P, at - 1, at - P - 1)] for at in range(len(tokens))]
-        for at in range(2 * P - 2, len(tokens) - 2):
+        for at in range(2 * P - 2, len(tokens) - 3):  # without the last space
             bits, on = np.zeros(3, bool), True
             for place in places[at - P + 3 : at + 1]:
                 key = np.ravel_multi_index(place, (11, 12, 12, 12))

@@ -90,7 +90,8 @@ def slices(data: dict, cfg: dict, weights: dict) -> Iterator[np.ndarray]:
     yield np.stack(inner)[:, occurs]
     at, bit = grid(range(100), np.flatnonzero(in_z))
     yield np.stack([space[at], space[at], x[at], y[at], bit, u[at] % 10])  # the lowest digit
-    at, bit = np.nonzero(of_z)
+    more = (u >= -1) & (u <= 10)  # of the highest places; otherwise no further term fits, and no space is needed
+    at, bit = np.nonzero(of_z & more[:, None])
     for before in START, SPACE:  # the space after the second term, and after a later one
         yield np.stack([x[at], y[at], space[at], np.full(len(at), before), bit, space[at]])
 
