@@ -66,6 +66,17 @@ def test_capture(random_params):
     close(alone["residual"], captured["residual"], 1e-6)
 
 
+@pytest.mark.parametrize("position", ["rotary", "relative"])
+def test_bfloat16_parameters_give_bfloat16_logits(position, random_params):
+    cfg = small(position=position, n_layers=1)
+    params, tokens = random_params(cfg), draw_tokens(B, T)
+    half = apply(jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params), tokens, cfg)
+    assert half.dtype == jnp.bfloat16
+    logits = np.asarray(apply(params, tokens, cfg))
+    error = np.asarray(half, np.float32) - logits
+    assert np.sqrt(np.square(error).mean()) < 0.05 * np.sqrt(np.square(logits).mean())
+
+
 def test_learned_positions_end(random_params):
     cfg = small(position="learned", max_len=T - 1)
     params, tokens = random_params(cfg), draw_tokens(B, T)

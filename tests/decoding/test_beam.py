@@ -11,20 +11,10 @@ import pytest
 from apformer import seq2seq
 from apformer.decoding import beam, generate
 from tests.helpers.small_models import draw_params
-from tests.test_seq2seq import SOURCE_LENGTHS, B, S
+from tests.test_seq2seq import SOURCE_LENGTHS, B, S, small
 
 V, STEPS, END, START = 4, 4, 3, 0
-CFG = seq2seq.Config(
-    source_vocab_size=5,
-    target_vocab_size=V,
-    share_embeddings=False,
-    tie_embeddings=False,
-    d_model=6,
-    n_heads=3,
-    n_encoder_layers=1,
-    n_decoder_layers=1,
-    d_ff=5,
-)
+CFG = small(source_vocab_size=5, target_vocab_size=V, n_encoder_layers=1)
 SOURCE = np.random.default_rng(0).integers(0, 5, (B, S)).astype(np.int32)
 
 

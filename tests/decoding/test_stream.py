@@ -92,7 +92,8 @@ def test_a_server_compiles_twice_and_never_after_its_tenth_request():
         prompts = [" ".join(["word"] * int(rng.integers(1, 61))) for _ in range(rows)]
         options = {"temperature": rng.uniform(0, 2, rows), "top_k": int(rng.integers(9)), "top_p": rng.uniform(0.5, 1)}
         options |= {"min_p": rng.uniform(0, 0.1), "repetition_penalty": rng.uniform(1, 2), "seed": request}
-        found.write(prompts, int(rng.integers(1, 99)), **options)
+        texts = found.write(prompts, int(rng.integers(1, 99)), **options)
+        assert len(texts) == rows
         if request == 9:
             early = len(compiled)
     assert early == len(compiled) <= 2

@@ -6,28 +6,14 @@ import jax
 import numpy as np
 import pytest
 
-from apformer import errors, flags
+from apformer import errors
 from apformer.commands import sweep
-from apformer.files import read_json
 from tests.helpers import scripts
+from tests.helpers.scripts import left, main
 
 pytestmark = pytest.mark.long
 
 memory, parallel, parts = scripts.load("memory", "parallel", "parts")
-
-
-def main(monkeypatch, script, config, *args):
-    """The exit code of a script."""
-    monkeypatch.setattr("sys.argv", [f"{script.__name__}.py", *map(str, args)])
-    return flags.script(f"{script.__name__}.py", config, script.run)
-
-
-def left(path, name):
-    """(numbers, table) that a study leaves, beside its figure."""
-    assert (path / "figures" / f"{name}.png").stat().st_size > 5000
-    table = read_json(path / "table.json")
-    assert len({len(row) for row in table}) == 1
-    return read_json(path / "evaluation.json"), table
 
 
 def test_recall_asks_for_the_first_digit_and_copy_for_all():

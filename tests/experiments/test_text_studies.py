@@ -7,9 +7,8 @@ import jax
 import numpy as np
 import pytest
 
-from apformer import errors, flags, recurrent
+from apformer import errors, recurrent
 from apformer.commands import export
-from apformer.files import read_json
 from apformer.formats import gpt2
 from apformer.runs import recipes
 from apformer.runs.fit import abstract_state
@@ -37,15 +36,9 @@ def run(monkeypatch, tmp_path):
     """A function that runs a script, and returns (numbers, table) that it leaves beside its figure."""
 
     def call(script, config, *args, code=0):
-        name, path = script.__name__, tmp_path / "run"
-        monkeypatch.setattr("sys.argv", [f"{name}.py", *map(str, args), "--run_dir", str(path)])
-        assert flags.script(f"{name}.py", config, script.run) == code
-        if code:
-            return None
-        assert (path / "figures" / f"{name}.png").stat().st_size > 5000
-        table = read_json(path / "table.json")
-        assert len({len(row) for row in table}) == 1
-        return read_json(path / "evaluation.json"), table
+        path = tmp_path / "run"
+        assert scripts.main(monkeypatch, script, config, *args, "--run_dir", path) == code
+        return None if code else scripts.left(path, script.__name__)
 
     return call
 

@@ -4,6 +4,9 @@ import importlib
 import sys
 from pathlib import Path
 
+from apformer import flags
+from apformer.files import read_json
+
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 
 
@@ -15,3 +18,17 @@ def load(*names):
         return [importlib.import_module(name) for name in names]
     finally:
         del sys.path[: len(folders)]
+
+
+def main(monkeypatch, script, config, *args):
+    """The exit code of a script."""
+    monkeypatch.setattr("sys.argv", [f"{script.__name__}.py", *map(str, args)])
+    return flags.script(f"{script.__name__}.py", config, script.run)
+
+
+def left(path, name):
+    """(numbers, table) that a study leaves, beside its figure."""
+    assert (path / "figures" / f"{name}.png").stat().st_size > 5000
+    table = read_json(path / "table.json")
+    assert len({len(row) for row in table}) == 1
+    return read_json(path / "evaluation.json"), table

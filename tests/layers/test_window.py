@@ -170,8 +170,8 @@ def test_padding_and_other_rows_change_nothing(W, T, random_params):
 
 @pytest.mark.parametrize("W, shape, T", [(5, "b, t", 11), (10, "b, 130", 130)])
 def test_it_can_be_exported_for_any_number_of_rows_and_tokens(W, shape, T, random_params):
-    """A length that is no number takes the masked square."""
-    cfg = small(position="relative", window=W)
+    """A length that is no number takes the masked square, and a wide head takes any number of rows."""
+    cfg = small(position="relative", window=W, d_model=384, vocab_size=128, tie_embeddings=True)
     params = random_params(cfg, dtype=np.float64)
     tokens_BT = jax.ShapeDtypeStruct(jax.export.symbolic_shape(shape), jnp.int32)
     assert window.serves(cfg, tokens_BT.shape[1]) == ("t" not in shape)

@@ -33,6 +33,8 @@ def test_loss_curve_draws_the_records_beside_the_floor():
     assert drawn["validation"] == [[20, 1.1], [30, 0.6]]
     assert [y for _, y in drawn["Bayes predictor, validation 0.4743"]] == [0.4743] * 2
     assert lines(lower) == {"training": [[10, 0], [20, 25], [30, 100]], "validation": [[20, 20], [30, 90]]}
+    assert upper.get_ylabel() == "loss (nats per character, log scale)"
+    assert lower.get_ylabel() == "exactly right (%)"
     assert [text.get_text() for text in upper.get_legend().get_texts()] == list(drawn)
 
 

@@ -54,3 +54,24 @@ def random_params():
         return jax.tree_util.tree_map_with_path(leaf, shapes)
 
     return draw
+
+
+@pytest.fixture(scope="session")
+def same_in_pieces():
+    """A function that feeds rows to a cache in pieces, with garbage after them, and compares with whole rows."""
+
+    def compare(extend, params, tokens_BT, cfg, cache, whole_BTV, schedule, **tolerance):
+        at_B = np.zeros(len(tokens_BT), int)
+        for lengths_B in schedule:
+            width = max(map(max, schedule)) if max(lengths_B) > 1 else 1  # two programs
+            piece_BT = np.full((len(tokens_BT), width), 7, np.int32)
+            for b, length in enumerate(lengths_B):
+                piece_BT[b, :length] = tokens_BT[b, at_B[b] : at_B[b] + length]
+            logits_BTV, cache = extend(params, piece_BT, cache, cfg, lengths_B=np.array(lengths_B, np.int32))
+            for b, length in enumerate(lengths_B):
+                expected = np.asarray(whole_BTV)[b, at_B[b] : at_B[b] + length]
+                np.testing.assert_allclose(logits_BTV[b, :length], expected, **tolerance)
+            at_B += lengths_B
+        assert cache["length"].tolist() == at_B.tolist()
+
+    return compare

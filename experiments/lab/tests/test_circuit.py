@@ -25,11 +25,14 @@ def draw_number(rng, digits, alphabet="0123456789"):
 
 
 def random_rows(digits, terms, count, seed=0):
-    """Progressions between two random numbers, up or down."""
+    """Progressions of differences of every size and sign, 0 too, up to the steepest that fit."""
     rng, rows = np.random.default_rng(seed), []
     for _ in range(count):
-        first, last = draw_number(rng, digits), draw_number(rng, digits)
-        rows.append([first + n * int((last - first) / (terms - 1)) for n in range(terms)])
+        last = 10**digits - 1
+        size = draw_number(rng, rng.integers(1, digits + 1)) % (last // (terms - 1) + 1)
+        first = draw_number(rng, digits) % (last - size * (terms - 1) + 1)
+        row = [first + n * size for n in range(terms)]
+        rows.append(row if rng.random() < 0.5 else row[::-1])
     return rows
 
 

@@ -26,16 +26,10 @@ def test_logits_depend_on_the_tokens_within_reach_and_on_no_others():
         assert np.flatnonzero(changed_T).tolist() == [*range(place, min(place + reach, 11) + 1)]
 
 
-def test_the_cache_gives_the_logits_of_whole_rows_also_of_ragged_ones():
-    whole_BTV, cache = np.asarray(apply(PARAMS, TOKENS_BT, CFG)), mixing.init_cache(CFG, 3, 12)
-    fed = np.zeros(3, int)
-    for lengths in ([4, 2, 0], [1, 4, 4], [3, 0, 4]):
-        piece_BT = np.stack([np.resize(TOKENS_BT[b, fed[b] : fed[b] + n], 4) for b, n in enumerate(lengths)])
-        logits_BTV, cache = extend(PARAMS, piece_BT, cache, CFG, lengths_B=np.int32(lengths))
-        for b, n in enumerate(lengths):
-            np.testing.assert_allclose(logits_BTV[b, :n], whole_BTV[b, fed[b] : fed[b] + n], rtol=1e-5, atol=1e-5)
-        fed += lengths
-    assert cache["length"].tolist() == fed.tolist() == [8, 6, 8]
+def test_the_cache_gives_the_logits_of_whole_rows_also_of_ragged_ones(same_in_pieces):
+    cache, schedule = mixing.init_cache(CFG, 3, 12), [[4, 2, 0], [1, 4, 4], [3, 0, 4]]
+    whole_BTV = apply(PARAMS, TOKENS_BT, CFG)
+    same_in_pieces(extend, PARAMS, TOKENS_BT, CFG, cache, whole_BTV, schedule, rtol=1e-5, atol=1e-5)
 
 
 def test_the_recipe_has_197_numbers():

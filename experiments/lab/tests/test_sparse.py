@@ -77,22 +77,12 @@ def test_no_logit_depends_on_a_later_token(cfg, random_params):
 
 
 @each
-def test_a_cache_in_pieces_and_steps_says_the_same(cfg, random_params):
+def test_a_cache_in_pieces_and_steps_says_the_same(cfg, random_params, same_in_pieces):
     """Prefill of rows of different lengths, a piece of which a row has none, and single steps."""
     params, tokens_BT = random_params(cfg), text(cfg, [2, 5, 4])
-    whole_BTV, cache = np.asarray(apply(params, tokens_BT, cfg)), sparse.init_cache(cfg, 3, T + 4)
-    at_B = np.zeros(3, int)
-    for lengths_B in ([7, 9, 3], [0, 2, 6], *[[1, 1, 1]] * 4):
-        width = 9 if max(lengths_B) > 1 else 1  # two programs
-        piece_BT = np.zeros((3, width), np.int32)
-        for b, length in enumerate(lengths_B):
-            piece_BT[b, :length] = tokens_BT[b, at_B[b] : at_B[b] + length]
-        logits_BTV, cache = extend(params, piece_BT, cache, cfg, lengths_B=np.array(lengths_B, np.int32))
-        for b, length in enumerate(lengths_B):
-            expected = whole_BTV[b, at_B[b] : at_B[b] + length]
-            np.testing.assert_allclose(logits_BTV[b, :length], expected, rtol=1e-4, atol=2e-5)
-            at_B[b] += length
-    assert cache["length"].tolist() == at_B.tolist()
+    cache, schedule = sparse.init_cache(cfg, 3, T + 4), [[7, 9, 3], [0, 2, 6], *[[1, 1, 1]] * 4]
+    whole_BTV = apply(params, tokens_BT, cfg)
+    same_in_pieces(extend, params, tokens_BT, cfg, cache, whole_BTV, schedule, rtol=1e-4, atol=2e-5)
 
 
 def test_long_rows_are_gathered_and_short_ones_multiplied(random_params):
