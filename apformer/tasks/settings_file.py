@@ -21,6 +21,7 @@ EARLIER = {  # removed flags of apformer 0.3, and the only value that is still s
     "weighting": "softmax",
     "feedforward_bias": True,
     "norm_bias": True,
+    "sequences": 10_000,
     "newton_steps": 0,
     "newton_batches": 8,
     "newton_characters": 8192,
@@ -62,7 +63,7 @@ def _from_dict(config: dict) -> Settings:
         config["architecture"],
         part_from(Training, parts["training"]),
         model_from(config["architecture"], _without_earlier(architecture.Config, parts["model"])),
-        part_from(task.Config, parts["data"]),
+        part_from(task.Config, _without_earlier(task.Config, parts["data"])),
         part_from(task.Options, parts["options"]),
         part_from(Optimizer, _without_earlier(Optimizer, parts["optimizer"])),
     )

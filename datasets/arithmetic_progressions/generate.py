@@ -22,6 +22,7 @@ DATASET = Path(__file__).with_name("dataset.txt")
 
 def generate(
     config: Annotated[generator.Config, tyro.conf.arg(name="")],
+    sequences: int = 10_000,
     seed: int = 0,
     out: Path = DATASET,
     overwrite: bool = False,
@@ -30,18 +31,21 @@ def generate(
 
     Args:
         config: The generator.
+        sequences: Number of progressions.
         seed: Seed of the draw.
         out: The file to write.
         overwrite: Replace a file that holds something else.
     """
     generator.check(config)
-    rows = jax.tree.map(np.asarray, generator.draw(jax.random.key(seed), config, config.sequences))
+    if sequences < 1:
+        raise UserError(f"--sequences {sequences} is out of range: give at least 1")
+    rows = jax.tree.map(np.asarray, generator.draw(jax.random.key(seed), config, sequences))
     content = text_file.to_text(rows, config.digits).encode("ascii")
     if out.is_file() and out.read_bytes() != content and not overwrite:
         raise UserError(f"{out} holds another dataset; give --overwrite to replace it, or another --out", DATA)
     files.write_bytes(out, content)
     counts = np.bincount(generator.split_of(rows.difference_B, rows.first_B), minlength=3)
-    print(f"{out}: {config.sequences} rows, {len(content)} bytes")
+    print(f"{out}: {sequences} rows, {len(content)} bytes")
     print(", ".join(f"{split} {count}" for split, count in zip(generator.SPLITS, counts, strict=True)))
     print(f"sha256 {hashlib.sha256(content).hexdigest()}")
 

@@ -93,6 +93,7 @@ def test_flags_that_are_gone_are_left_out_where_they_ask_for_what_there_is(weigh
     config = json.loads(json.dumps(settings_file.to_dict(exact(3))))
     config["flags"]["model"] |= {"weighting": weighting, "norm_bias": True}
     config["flags"]["optimizer"] |= {"newton_steps": 0}
+    config["flags"]["data"] |= {"sequences": 10_000}
     with nullcontext() if fits else pytest.raises(UserError, match="of another version of apformer .*weighting"):
         assert settings_file.from_dict(config, "config.json") == exact(3)
 

@@ -40,8 +40,6 @@ class Config:
         max_terms: Most terms of a progression.
         min_difference: Smallest difference between neighbours; may be 0 or negative.
         max_difference: Largest difference between neighbours.
-        sequences: Number of progressions in the text file that generate.py writes. Training on fresh rows has no such
-            number.
     """
 
     digits: int = 3
@@ -49,7 +47,6 @@ class Config:
     max_terms: int = 100
     min_difference: int = 1
     max_difference: int = 500
-    sequences: int = 10_000
 
 
 class Progressions(NamedTuple):
@@ -78,7 +75,6 @@ def check(cfg: Config) -> None:
     require(
         "min_difference", cfg.min_difference <= cfg.max_difference, cfg, f"at most {cfg.max_difference}, the largest"
     )
-    require_whole("sequences", cfg)
 
 
 def longest(difference: Array, cfg: Config) -> Array:

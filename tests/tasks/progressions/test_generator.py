@@ -184,7 +184,6 @@ def test_sampled_rows_are_the_rendered_progressions():
         ({"min_difference": 501}, "--min_difference 501 is out of range: give at most 500"),
         ({"min_terms": 1}, "--min_terms 1 is out of range: give at least 2"),
         ({"max_terms": 1}, "--max_terms 1 is out of range: give --min_terms 2 to 1000000000"),
-        ({"sequences": 0}, "--sequences 0 is out of range: give 1 to"),
     ],
 )
 def test_flags_out_of_range_are_named_with_what_fits(changes, key):

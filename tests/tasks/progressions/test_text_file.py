@@ -139,3 +139,5 @@ def test_generate_overwrites_another_dataset_only_when_asked(tmp_path, capsys, g
 def test_generate_refuses_what_does_not_fit(tmp_path, capsys, generate):
     assert generate(["--digits", "2", "--out", str(tmp_path / "dataset.txt")]) == USAGE
     assert "--max_difference 500" in capsys.readouterr().err
+    assert generate(["--sequences", "0"]) == USAGE
+    assert "--sequences 0 is out of range" in capsys.readouterr().err
