@@ -130,7 +130,7 @@ def read_json(path: AnyPath, remedy: str = AGAIN) -> Any:
 def read_text(path: AnyPath, remedy: str = AGAIN, exit_code: int = CHECKPOINT) -> str:
     """Return the text of a file, without a byte order mark. Raises UserError as `read_bytes`, or if it is not UTF-8."""
     try:
-        return read_bytes(path, remedy, exit_code).decode("utf-8-sig")
+        return read_bytes(path, remedy, exit_code).decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         fault = f"{path} is not UTF-8 at byte offset {error.start}"
         raise UserError(f"{fault}: convert it, or {remedy}", exit_code) from None

@@ -40,6 +40,7 @@ VALUES = {  # values of options of `peft` that leave W = W_0 + alpha / r (B A)^T
     "lora_bias": (None, False),
     "bias": (None, "none"),
     "modules_to_save": (None, []),
+    "target_parameters": (None, []),
     "layer_replication": (None,),
     "trainable_token_indices": (None,),
     "alora_invocation_tokens": (None,),

@@ -30,6 +30,7 @@ _TO_FFFF = (*range(0x800), *range(0x800, 0xD800, 0x800), *range(0xE000, 0x10000,
 _PROBE = "".join(map(chr, (*_TO_FFFF, *range(0x10000, 0x110000, 0x10000))))
 _PROBES = [_PROBE, f" {_PROBE} "]
 _PLAIN = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
+_ROLES = [f"{role}_token" for role in "bos eos unk sep pad cls mask".split()]  # in the order of new ids
 _AGAIN = "restore the file, or give another tokenizer"
 
 
@@ -114,9 +115,11 @@ def _with_added(content: Any, folder: Path) -> Any:
         if config.get("add_prefix_space"):
             raise ValueError("it puts a space before each text that decoding keeps: set add_prefix_space to false")
         sources = special_map, config
-        names = [name for source in sources for key, name in source.items() if key.endswith("_token")]
-        lists = ("additional_special_tokens", "extra_special_tokens")
-        names += [name for source in sources for key in lists for name in source.get(key) or ()]
+        keys = dict.fromkeys([*_ROLES, *special_map, *config])
+        names = [source.get(key) for key in keys if key.endswith("_token") for source in sources]
+        for key in ("extra_special_tokens", "additional_special_tokens"):
+            for more in (source.get(key) or () for source in sources):
+                names += more.values() if isinstance(more, dict) else more
         special = [name["content"] if isinstance(name, dict) else name for name in names]
         special = [name for name in dict.fromkeys(special) if isinstance(name, str)]
         entries = {number: {"content": name} for name, number in ids.items()}
@@ -178,7 +181,7 @@ def _from_vocabulary(vocabulary: Vocabulary, path: Path) -> BytePairs:
 def _characters(characters: Any, path: Path) -> Characters:
     with _refusing(f"{path} is damaged", "restore the file"):
         text = str(characters)
-        if text != characters or [*text] != sorted({*text}):
+        if not text or text != characters or [*text] != sorted({*text}):
             raise ValueError("its characters are no text, or not distinct and in order")
         text.encode()
         return Characters(text)

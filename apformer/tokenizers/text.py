@@ -24,7 +24,7 @@ from apformer.tokenizers.digits import Tokens, codes, refuse_unknown, require_kn
 _BLOCK = 1 << 18  # characters given to the library at a time, since it needs some 200 bytes of memory for each
 _END = "<|endoftext|>"  # the end of a text in byte pairs
 _END_CHARACTER = chr(0x10FFFF)  # the end of a text in characters: the last code point, which no text may contain
-_LONG = re.compile(r"(\S{256})(?=\S)")
+_LONG = re.compile(r"(\S{256}(?=\S)|\s{256}(?=\s))")
 _LINE_END = re.compile(r"(?<=[^\W_])(?=[\r\n])")
 
 
@@ -182,7 +182,8 @@ def train_byte_pairs(text: str, vocab_size: int) -> BytePairs:
 def train_byte_pairs_on(texts: Iterable[str], vocab_size: int) -> BytePairs:
     """Learn byte pairs from an iterable of texts, of which one at a time is in memory.
 
-    Longer words are cut every 256 characters: the time of learning grows with the square of the length of a word.
+    Longer words and runs of spaces are cut every 256 characters: the time of learning grows with the square of their
+    length.
     """
     tokenizers = library()
     tokenizer = byte_level(tokenizers.models.BPE(), GPT4_PATTERN)

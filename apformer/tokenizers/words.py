@@ -25,7 +25,7 @@ import numpy as np
 from jax import Array
 
 IDEOGRAPHS = "\u3040-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # and Hiragana
-MIDDLE = r"['’.:·](?=[^\W\d_])|(?<=\d)['’.,;](?=\d)"  # marks within a word, and within a number
+MIDDLE = r"(?<![\d_])['’.:·](?=[^\W\d_])|(?<=\d)['’.,;](?=\d)"  # marks within a word, and within a number
 BLANK = re.compile(r"\n\s*\n")
 
 

@@ -137,7 +137,8 @@ def _decode(name, file, bar):
         data = file.read(PART)
         try:
             pending = len(decoder.getstate()[0])  # bytes of a character that began in the piece before
-            yield decoder.decode(data, final=not data)
+            piece = decoder.decode(data, final=not data)
+            yield piece if offset else piece.removeprefix("\ufeff")  # a byte order mark
         except UnicodeDecodeError as error:
             place = offset - pending + error.start
             raise UserError(f"{name} is not UTF-8 at byte offset {place}: convert it, or give another", DATA) from None

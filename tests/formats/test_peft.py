@@ -59,6 +59,7 @@ def refuses(pattern, folder, params, exit_code=CHECKPOINT, architecture=model, c
     ("changes", "pattern"),
     [
         ({"peft_type": "IA3"}, 'peft_type is "IA3", and only "LORA" is supported'),
+        ({"target_parameters": ["h"]}, r'target_parameters is \["h"\], and only \[\] is supported'),
         ({"use_dora": True}, "use_dora is true, and only false is supported"),
         ({"r": 3}, r"lora_A.weight is F32 \(2, 6\), and adapter_config.json and this model need .* shape \(3, 6\)"),
         ({"rank_pattern": {"(a+)+$": 1}}, "rank_pattern names no matrix by its name: merge"),

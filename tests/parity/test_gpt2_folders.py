@@ -150,7 +150,9 @@ VARIANTS = {
     "added_tokens_decoder": lambda folder, words: split(
         folder, words, tokenizer_config={"added_tokens_decoder": DECODER}
     ),
-    "a special token's name": lambda folder, words: split(folder, words, special_tokens_map=NAMED),
+    "a special token's name": lambda folder, words: split(
+        folder, words, special_tokens_map=NAMED | {"sep_token": "<y>"}
+    ),
     "all three": lambda folder, words: split(folder, words, added_tokens=ADDED, tokenizer_config=NAMED),
     "GPT-2's two files": lambda folder, words: split(folder, words),
     **{prefix: prefixed(prefix) for prefix in LIKE},
@@ -173,7 +175,7 @@ def test_a_folder_has_the_logits_and_tokens_of_transformers(name, words, tmp_pat
     their_words = transformers.GPT2Tokenizer.from_pretrained(tmp_path)
     if name != "without a model_type":
         their_words = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    for text in (TEXT, "a <x> b", "the café đêm", "\n\n  <y>  "):
+    for text in (TEXT, "a <x> b<y><pad>", "the café đêm", "\n\n  <y>  "):
         if name != "tokens without rows" or "<x>" not in text:
             tokens_T = found.tokenizer.encode(text, allowed_special="all")
             assert tokens_T.tolist() == their_words(text, add_special_tokens=False)["input_ids"]

@@ -118,8 +118,9 @@ def test_ids_of_hostile_files_are_refused_at_once(tmp_path, byte_pairs):
     [
         (b"", "is not a tokenizer, since it is not valid JSON (Expecting value: line 1"),
         (b"[" * 100_000, "is nested too deeply): give a whole tokenizer.json; `apformer tokenize --train "),
-        (b"ab\xff", "is not UTF-8 at byte offset 2: convert it, or restore the file"),
+        (b"\xef\xbb\xbfab\xff", "is not UTF-8 at byte offset 5: convert it, or restore the file"),
         (b'{"characters": ["a"]}', "its characters are no text"),
+        (b'{"characters": ""}', "its characters are no text"),
         (b'{"characters": "ba"}', "no text, or not distinct and in order): restore the file"),
         (rb'{"characters": "a\udcff"}', "is damaged ('utf-8' codec can't encode character"),
     ],

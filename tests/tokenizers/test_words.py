@@ -30,7 +30,7 @@ TEXTS = {
     "'Tis GREEN-eyed; we know't, o’er the 2nd -- lords' Übel.": "tis green eyed we know't o’er the 2nd lords übel",
     "हिन्दी भाषा தமிழ் מְדַבֵּר": "हिन्दी भाषा தமிழ் מְדַבֵּר",
     "fore\u0302t FORÊT e\u0301": "forêt forêt é",  # one normal form
-    "new_york ___ می\u200cخواهم 1,000 3.14 U.S.": "new_york می\u200cخواهم 1,000 3.14 u.s",
+    "new_york ___ می\u200cخواهم 1,000 3.14 U.S. 3.a": "new_york می\u200cخواهم 1,000 3.14 u.s 3 a",
     "我喜歡書 ひらカタカナ": "我 喜 歡 書 ひ ら カタカナ",
     "İstanbul 한국어 a:b": "i\u0307stanbul 한국어 a:b",
 }

@@ -185,10 +185,13 @@ def _number_words(cfg: Config) -> dict[str, Lines]:
     """Return the Lines of number words of each part; no number is in two parts."""
     speakers = [number_words.speaker(language) for language in (cfg.from_language, cfg.to_language)]
     counts = {"train": cfg.numbers, "validation": VALIDATION_NUMBERS, "test": cfg.test_sentences}
-    parts = {}
+    parts, seen = {}, set()
     for seed, (name, count) in enumerate(counts.items()):
         numbers = number_words.draw(seed, count, cfg.largest, name)
         bar = progress.bar(numbers, desc=f"{name} numbers in words", unit="number", leave=False)
-        sources, targets = zip(*([speak(number) for speak in speakers] for number in bar), strict=True)
+        pairs = [[speak(number) for speak in speakers] for number in bar]
+        pairs = [pair for pair in pairs if seen.isdisjoint(pair)]  # num2words writes some numbers alike, as in Turkish
+        seen.update(*pairs)
+        sources, targets = zip(*pairs, strict=True)
         parts[name] = Lines(list(sources), list(targets), (cfg.from_language, cfg.to_language))
     return parts

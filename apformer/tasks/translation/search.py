@@ -105,7 +105,8 @@ def search(
         done += len(batch.rows)
         progress(done, len(sources))
     if cut:
-        tell(f"{cut:,} of {len(sources):,} translations are cut: they do not end within twice the source and 16 tokens")
+        limits = f"twice the source and 16 tokens, or --longest {settings.data.longest}"
+        tell(f"{cut:,} of {len(sources):,} translations are cut: they do not end within {limits}")
     return translations
 
 

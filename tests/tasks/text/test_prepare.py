@@ -40,7 +40,7 @@ def prepare(monkeypatch, capsys):
 @pytest.fixture
 def texts(tmp_path):
     """Two files, the documents in one and in two."""
-    (tmp_path / "one.txt").write_bytes(DOCUMENTS[0].encode())
+    (tmp_path / "one.txt").write_bytes(DOCUMENTS[0].encode("utf-8-sig"))
     rows = [json.dumps({"text": text, "id": k}) for k, text in enumerate(DOCUMENTS[1:])]
     (tmp_path / "more.jsonl").write_text("\n\n".join(rows) + "\n")
     return tmp_path / "one.txt", tmp_path / "more.jsonl"

@@ -46,6 +46,12 @@ def test_number_words_are_pairs_of_one_number_as_many_as_are_asked_for():
     assert [len(lines[part].sources) for part in ("train", "validation", "test")] == [9, 1000, 7]
 
 
+def test_words_of_two_numbers_are_in_one_part():
+    lines = corpus.read(corpus.Config(from_language="figures", to_language="az", largest=12_000, numbers=900))
+    train, validation, test = ({*part.targets} for part in lines.values())
+    assert train.isdisjoint(validation | test)
+
+
 @pytest.fixture
 def files(tmp_path):
     """A function from two texts to two files of them."""
