@@ -148,7 +148,7 @@ def apply(
         ValueError: If tokens_BT are no rows of integers, or longer than `max_tokens`; for an unknown name to capture.
     """
     config.check_tokens("tokens_BT", tokens_BT, max_tokens(cfg) if positions_BT is None else None)
-    config.check_capture(capture, CAPTURES)
+    config.check_capture(capture, CAPTURES if cfg.feedforward else CAPTURES[:-1])
     tokens_BT, _ = mask_padding(tokens_BT, lengths_B)
     T = tokens_BT.shape[1]
     if positions_BT is None and not set(capture) - {"residual"} and (window := _window(cfg, T)):

@@ -126,6 +126,8 @@ def go_on(path: Path, step: int | None = None, steps: int | None = None) -> None
     with directory.lock(path):
         provenance.require_environment(path)
         rows, begins = load_rows(path), step is None and not directory.saved(path)
+        if begins and (path / "../sweep.json").exists():  # which knows the members
+            raise UserError(f"{path} is a part of a sweep: give its flags again, with its --run_dir")
         settings = located(path) if begins else load_settings(path)
         if steps is not None:
             settings = with_part(settings, "training", steps=steps)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 
@@ -65,7 +66,7 @@ def search(
     if beams < 1 or steps < 1 or alpha < 0:
         raise ValueError(f"beams {beams} and steps {steps} must be at least 1, and alpha {alpha} at least 0")
     B, W = start_B.shape[0], beams
-    dtype = jnp.promote_types(jax.eval_shape(extend, start_B[:, None], cache)[0].dtype, jnp.float32)
+    dtype = np.promote_types(jax.eval_shape(extend, start_B[:, None], cache)[0].dtype, np.float32)
     never = jnp.full((B, W), -jnp.inf, dtype)
     per_beam = {name: leaf for name, leaf in cache.items() if name not in shared}
     blank_BWN = jnp.full((B, W, steps), end, jnp.int32)
@@ -111,7 +112,7 @@ def search(
         # Bound on the final score: log-probabilities only fall, and the longest text has the greatest penalty.
         reachable_BW = logp_BW / penalty(jnp.asarray(steps))
         logp_BW = jnp.where(ended_BW | (reachable_BW < done[0][:, :1]), -jnp.inf, logp_BW)
-        rows = (jnp.arange(B)[:, None] * W + parent_BW).reshape(-1)
+        rows = (jnp.arange(B, dtype=jnp.int32)[:, None] * W + parent_BW).reshape(-1)
         reordered = jax.tree.map(lambda leaf: leaf[rows], {name: extended[name] for name in per_beam})
         return _State(n, last_BW, logp_BW, tokens_BWN, *done, reordered)
 

@@ -57,8 +57,8 @@ def sampling_of(rows: int, sampling: Sampling) -> Sampling:
         ("repetition_penalty", np.float32, 0.01, 100),
     ):
         values = np.asarray(getattr(sampling, name))
-        if values.shape not in ((), (rows,)):
-            raise ValueError(f"{name} has the shape {values.shape}: give one number, or {rows}")
+        if values.shape not in ((), (rows,)) or values.dtype.kind in "OU":
+            raise ValueError(f"{name} has the shape {values.shape} and type {values.dtype}: give one number, or {rows}")
         if not ((least <= values) & (values <= most)).all():
             raise ValueError(f"{name} {values} is out of range: give {least} to {most}")
         fields.append(np.broadcast_to(values.astype(dtype), rows))

@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, export
 
 from apformer.layers.attention import weighted_sum
 from apformer.layers.norm import root
@@ -31,7 +31,8 @@ def slope(plain: Any, primals: Any, tangents: Any) -> Any:
 def product(plain: Any, primals: Any, tangents: Any) -> Any:
     """Derive x W. On a CPU the gradient of a wide W uses an explicit transpose of the narrower matrix."""
     (x_BTD, W_DF), (dx_BTD, dW_DF) = primals, tangents
-    if min(W_DF.shape) < WIDE or x_BTD.size < FEW * W_DF.shape[0]:
+    rows = x_BTD.size // len(W_DF)
+    if min(W_DF.shape) < WIDE or export.is_symbolic_dim(rows) or rows < FEW:
         by_weights_BTF = plain(x_BTD, dW_DF)
     else:
         by_weights_BTF = jax.lax.platform_dependent(x_BTD, dW_DF, cpu=_transposed, default=plain)

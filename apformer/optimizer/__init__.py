@@ -61,6 +61,10 @@ class Config:
     min_lr: float = 0.0
     max_grad_norm: float = 1.0
 
+    def __post_init__(self) -> None:
+        if self.schedule not in ("cosine", "inverse_sqrt"):
+            raise ValueError(f"schedule {self.schedule} is none of cosine, inverse_sqrt")
+
     def hyper(self) -> dict[str, Array]:
         """Return the numbers that members may vary, as arrays."""
         return {name: jnp.asarray(getattr(self, name), jnp.float32) for name in ("learning_rate", "weight_decay")}

@@ -63,8 +63,9 @@ def save(folder: Path, pictures: dict[str, "Figure"]) -> None:
                 for text in figure.findobj(Text):
                     # Labels of a logarithmic axis are mathematics, and not there before the figure is drawn.
                     text.set(parse_math="$" not in text.get_text(), fontfamily=[*_fonts()])
-                figure.savefig(folder / f"{name}.png")
-            except OSError:
+                with files.replacing(folder / f"{name}.png") as temporary:
+                    figure.savefig(temporary, format="png")
+            except (OSError, files.UserError):
                 raise
             except Exception as error:
                 progress.write(f"no figure {name}: {next(iter(str(error).splitlines()), type(error).__name__)}")

@@ -120,7 +120,9 @@ def finite_mean(values: Any) -> float:
 def diverged(records: list[dict]) -> list[dict[str, int]]:
     """Return [{"member", "step"}] of the members whose loss is not finite at the end, with the first such step."""
     records = [record for record in records if "loss" in record]
-    finite_NM = np.isfinite(np.array([record["loss"] for record in records], np.float64))
+    # The update after the last loss may have failed too.
+    losses = [[record["loss"], record.get("validation_loss", record["loss"])] for record in records]
+    finite_NM = np.logical_and.reduce(np.isfinite(np.array(losses, np.float64)), axis=1)
     if finite_NM.ndim < 2:
         return []
     since = [max(np.flatnonzero(finite_N), default=-1) + 1 for finite_N in finite_NM.T]

@@ -75,7 +75,8 @@ def located(path: Path) -> Settings:
 
     def find(name: str) -> str:
         places = (path / str(folder) / name for folder in folders)
-        return str(next(filter(os.path.exists, places), name))
+        found = next(filter(os.path.exists, places), name)
+        return name if os.path.isabs(name) else os.path.relpath(found)
 
     return flags.map_paths(find, load_settings(path))
 

@@ -27,7 +27,7 @@ class Scheme:
     reach = window_reach
 
 
-def one_offset_each(key: Array, shape_HO: tuple[int, int], dtype: Any = jnp.float32) -> Array:
+def one_offset_each(key: Array, shape_HO: tuple[int, int], dtype: Any = float) -> Array:
     """Return a table with which head h attends mostly to offset h + 1.
 
     From zero all heads start alike and read every offset, and arithmetic is learned several times more slowly. From
