@@ -24,7 +24,6 @@ from apformer.flags import require, require_whole
 from apformer.tasks.batch import Batch
 from apformer.tasks.progressions.proof import rows
 from apformer.tasks.progressions.proof.rows import UNSPLIT_BELOW, split_of
-from apformer.tokenizers.digits import VOCABULARY
 
 Array = Any  # numpy or JAX integers
 SPLITS = ("train", "validation", "test")
@@ -172,19 +171,9 @@ def below(key: jax.Array, limit_B: Array, *size: int) -> jax.Array:
 @partial(jax.jit, static_argnames=("digits", "terms"))
 def encode_rows(progressions: Progressions, digits: int, terms: int) -> Batch:
     """Return the first `terms` terms of every progression as a Batch, (B, terms * (digits + 1) - 1)."""
-    first_B, difference_B, terms_B = progressions
-    term_N = jnp.arange(terms, dtype=jnp.int32)
-    # Beyond the end of a row the last term repeats, since larger ones could overflow at 9 digits.
-    term_BN = jnp.minimum(term_N[None], terms_B[:, None] - 1)
-    value_BN = first_B[:, None] + term_BN * difference_B[:, None]
-    place_C = jnp.asarray(10 ** np.arange(digits)[::-1], jnp.int32)
-    digits_BNC = value_BN[:, :, None] // place_C[None, None] % 10
-    space_BN1 = jnp.full_like(value_BN, VOCABULARY[" "])[:, :, None]
-    text_BT = jnp.concatenate([digits_BNC, space_BN1], axis=2).reshape(len(first_B), -1)[:, :-1]
-    position_T = jnp.arange(text_BT.shape[1], dtype=jnp.int32)
-    inside_BT = position_T[None] < (jnp.minimum(terms_B, terms) * (digits + 1) - 1)[:, None]
-    weights_BT = inside_BT & (position_T > 0)[None]
-    return Batch(jnp.where(inside_BT, text_BT, 0), weights_BT.astype(jnp.float32))
+    tokens_BT, inside_BT = rows.encode(progressions, digits, terms)
+    weights_BT = inside_BT & (jnp.arange(tokens_BT.shape[1]) > 0)[None]
+    return Batch(jnp.where(inside_BT, tokens_BT, 0), weights_BT.astype(jnp.float32))
 
 
 def render(first: int, difference: int, terms: int, digits: int) -> str:

@@ -74,15 +74,27 @@ def slices(data: dict, cfg: dict, weights: dict | None = None) -> Iterator[np.nd
             yield np.concatenate(parts, axis=1)
 
 
+def encode(columns: Any, digits: int, most: int) -> tuple[Any, Any]:
+    """Return the tokens of the first `most` terms of rows, and the mask of those before the end of a row, (N, T) each.
+
+    columns: first terms, differences and numbers of terms, numpy or JAX integers (N,).
+    """
+    first, difference, terms = columns
+    xp = first.__array_namespace__()
+    # Beyond the end of a row the last term repeats, since larger ones could overflow at 9 digits.
+    number = xp.minimum(xp.arange(most, dtype=terms.dtype)[None], terms[:, None] - 1)
+    value = first[:, None] + number * difference[:, None]
+    place = xp.asarray(10 ** np.arange(digits)[::-1], dtype=value.dtype)
+    space = xp.full_like(value, SPACE)[:, :, None]
+    tokens = xp.concat([value[:, :, None] // place[None, None] % 10, space], axis=2).reshape(len(first), -1)[:, :-1]
+    inside = xp.arange(tokens.shape[1])[None] < ((digits + 1) * xp.minimum(terms, most) - 1)[:, None]
+    return tokens, inside
+
+
 def whole_rows(columns: np.ndarray, data: dict) -> np.ndarray:
     """Return the tokens of rows, with START beyond their ends: (N, T)."""
-    (first, difference, terms), D = columns, data["digits"]
-    most = int(terms.max())
-    value = first[:, None] + difference[:, None] * np.arange(most)
-    tokens = np.full((len(first), most, D + 1), SPACE, np.int8)
-    tokens[:, :, :D] = value[:, :, None] // 10 ** np.arange(D)[::-1] % 10
-    tokens = tokens.reshape(len(first), -1)[:, :-1]
-    return np.where(np.arange(tokens.shape[1]) < ((D + 1) * terms - 1)[:, None], tokens, START)
+    tokens, inside = encode(columns, data["digits"], int(columns[2].max()))
+    return np.where(inside, tokens, START).astype(np.int8)
 
 
 def text(column: list, place: int, data: dict) -> tuple[str, str]:
