@@ -204,13 +204,17 @@ def pad_prompts(prompts: Sequence[Any], multiple: int = 16) -> tuple[np.ndarray,
     The width T is the first of multiple * 1, 2, 4, 8 ... that holds the longest prompt, so that few shapes are
     compiled. Raises ValueError for no prompt, or one without a token.
     """
-    lengths_B = np.array([len(prompt) for prompt in prompts], np.int32)
-    if not lengths_B.size or not lengths_B.all():
+    if not min(map(len, prompts), default=0):
         raise ValueError("generation starts from at least one prompt, and every prompt from at least one token")
     width = multiple
-    while width < lengths_B.max():
+    while width < max(map(len, prompts)):
         width *= 2
-    prompt_BT = np.zeros((len(prompts), width), np.int32)
-    for row_T, prompt in zip(prompt_BT, prompts, strict=True):
-        row_T[: len(prompt)] = prompt
-    return prompt_BT, lengths_B
+    return right_padded(prompts, width)
+
+
+def right_padded(rows: Sequence[Any], width: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows of tokens, filled up with token 0, and their lengths: (B, width) and (B,), int32."""
+    tokens_BT = np.zeros((len(rows), width), np.int32)
+    for row_T, row in zip(tokens_BT, rows, strict=True):
+        row_T[: len(row)] = row
+    return tokens_BT, np.array([*map(len, rows)], np.int32)

@@ -8,11 +8,14 @@ every width are packed into arrays of one shape, since a loop on the device need
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from apformer.decoding.generate import right_padded
 
 
 class Padded(NamedTuple):
@@ -40,14 +43,8 @@ def pad(sides: Sequence[list], widths: tuple[int, ...]) -> tuple[Padded, ...]:
     """Return a Padded of each width, in numpy, without pairs longer than all widths."""
     branch_N, parts = np.searchsorted(widths, longest_of(sides)), []
     for k, width in enumerate(widths):
-        leaves = []
-        for side in sides:
-            sentences = [side[n] for n in np.flatnonzero(branch_N == k)]
-            tokens_NT = np.zeros((len(sentences), width), np.int32)
-            for row_T, sentence in zip(tokens_NT, sentences, strict=True):
-                row_T[: len(sentence)] = sentence
-            leaves += [tokens_NT, np.array([len(sentence) for sentence in sentences], np.int32)]
-        parts.append(Padded(*leaves))
+        numbers = np.flatnonzero(branch_N == k)
+        parts.append(Padded(*chain(*(right_padded([side[n] for n in numbers], width) for side in sides))))
     return tuple(parts)
 
 
