@@ -4,10 +4,6 @@ perplexity = exp(nats per token)          bits per character = nats of the whole
 """
 
 import math
-from functools import partial
-
-import jax
-import numpy as np
 
 from apformer.decoding.bind import Model
 from apformer.report import attention, figures, sections
@@ -19,16 +15,15 @@ from apformer.tokenizers import merges
 
 def evaluate(model: Model, settings: Settings, rows: shards.Prepared, progress: Progress) -> Evaluation:
     """Return the loss on the whole validation part, in all and by the number of tokens before the predicted one."""
-    batches = training.validation(settings, rows)
-    nats_NBT = jax.jit(partial(training.validation_nats, settings=settings))(model.params, batches)
-    nats_RT = np.asarray(nats_NBT, np.float64).reshape(-1, settings.data.context)
-    weights_RT = batches.weights_BT[..., 1:].reshape(nats_RT.shape)
+    context = settings.data.context
+    _, nats_N = perplexity.predicted(model, rows.validation, context, None, progress)
     first = len(rows.tokenizer.decode(rows.validation[:1]))  # which no token predicts
-    tokens, characters = len(rows.validation) - 1, rows.validation_characters - first
-    result = {"tokens": tokens, "characters": characters} | perplexity.of_mean(float(nats_RT.sum() / tokens))
+    tokens, characters = len(nats_N), rows.validation_characters - first
+    result = {"tokens": tokens, "characters": characters} | perplexity.of_mean(float(nats_N.mean()))
     result["bits_per_character"] = result["nats_per_token"] / math.log(2) * tokens / characters
-    result["nats_by_position"] = (nats_RT.sum(0) / np.maximum(weights_RT.sum(0), 1)).tolist()
+    result["nats_by_position"] = [float(nats_N[place::context].mean()) for place in range(context)]
     pictures = {"loss_by_position": figures.chart(by_position(result))}
+    batches = training.validation(settings, rows)
     pictures |= attention.pictures(settings, model.params, batches, merges.texts(rows.tokenizer))
     head = f"validation part of {tokens:,} tokens, all of it: {perplexity.sentence(result)}"
     return Evaluation(result, f"{head}, {result['bits_per_character']:.4f} bits per character", pictures)

@@ -30,6 +30,7 @@ from apformer.tasks.defaults import token_nats
 from apformer.tokenizers.text import Tokenizer
 
 MOST_LOGITS = 2**26  # of a batch: 256 MB
+MOST_TOKENS = 2**14  # of a batch; its attention must fit in memory too
 LARGEST = 700.0  # nats; the exponential of 710 is more than a float can hold
 
 
@@ -61,7 +62,7 @@ def predicted(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the tokens that count and their nats, in the order of the text. Calls progress(windows done, total)."""
     length, _, rows = cuts(len(tokens_N), window, stride)
-    size = min(rows, max(1, MOST_LOGITS // (length * model.cfg.vocab_size)))
+    size = min(rows, max(1, min(MOST_TOKENS, MOST_LOGITS // model.cfg.vocab_size) // length))
     tokens, nats = [], []
     for start in range(0, rows, size):
         batch = windows(tokens_N, window, stride, np.arange(start, start + size))

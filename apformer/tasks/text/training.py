@@ -28,7 +28,6 @@ NOT_COMPILED = {  # settings that no compiled program depends on
     "options": ("init_from",),
 }
 LEARNED = ("characters", "byte_pairs")  # tokenizers that are made from the text
-VALIDATION_TOKENS = 2**14  # tokens of a batch; its attention and logits must fit in memory
 
 
 def check(settings: Settings) -> int:
@@ -192,7 +191,7 @@ def validation(settings: Settings, rows: shards.Prepared) -> Batch:
     """Return the whole validation part, window after window, in batches: (batches, rows, context + 1)."""
     tokens_N, context = rows.validation, settings.data.context
     _, _, count = perplexity.cuts(len(tokens_N), context)
-    size = min(count, max(1, VALIDATION_TOKENS // context))
+    size = min(count, max(1, perplexity.MOST_TOKENS // context))
     batches = -(-count // size)
     batch = perplexity.windows(tokens_N, context, None, np.arange(batches * size))
     return Batch(*(leaf.reshape(batches, size, -1) for leaf in batch))
@@ -239,22 +238,16 @@ def make_loss(settings: Settings) -> Loss:
 
     def loss_fn(params: Any, batch: Batch, key: jax.Array | None) -> LossAndMetrics:
         params = defaults.cast_params(params, settings)
+
+        def nats(rows: Batch) -> jax.Array:
+            return defaults.token_nats(apply(params, rows.tokens_BT[:, :-1], settings.model), rows)
+
         if key is None:
-            mean = validation_nats(params, batch, settings).sum() / batch.weights_BT[..., 1:].sum()
+            mean = jax.lax.map(nats, batch).sum() / batch.weights_BT[..., 1:].sum()
             return mean, {"loss": mean}
         return loss.next_token_loss(params, batch, key, settings.model, apply=apply)
 
     return loss_fn
-
-
-def validation_nats(params: Any, batches: Batch, settings: Settings) -> jax.Array:
-    """Return the nats of every token of the validation part: (batches, rows, context), 0 where its weight is 0."""
-    apply = architecture_of(settings).apply
-
-    def nats(batch: Batch) -> jax.Array:
-        return defaults.token_nats(apply(params, batch.tokens_BT[:, :-1], settings.model), batch)
-
-    return jax.lax.map(nats, batches)
 
 
 def example(settings: Settings, run: str) -> str:

@@ -30,7 +30,7 @@ def test_windows_by_hand():
 
 
 def test_the_validation_part_is_predicted_whole_in_batches(monkeypatch):
-    monkeypatch.setattr(training, "VALIDATION_TOKENS", 8)
+    monkeypatch.setattr(perplexity, "MOST_TOKENS", 8)
     settings = SimpleNamespace(data=corpus.Config("some file", context=4))
     tokens_NRT, weights_NRT = training.validation(settings, SimpleNamespace(validation=TOKENS))
     assert tokens_NRT.shape == (2, 2, 5) and tokens_NRT.dtype == np.int32

@@ -13,7 +13,7 @@ from apformer import cli, errors, loss
 from apformer.commands import generate as command
 from apformer.files import read_json
 from apformer.runs import fit, metrics, recipes, restore
-from apformer.tasks.text import training
+from apformer.tasks.text import perplexity, training
 from apformer.tokenizers import pretrained
 from apformer.tokenizers import text as text_tokenizer
 from tests.helpers.small_runs import TEXT
@@ -30,7 +30,7 @@ FLAGS = (
 def run(file, tmp_path_factory):
     path = tmp_path_factory.mktemp("runs") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "VALIDATION_TOKENS", 180)  # several batches, the last of them filled up
+        patch.setattr(perplexity, "MOST_TOKENS", 180)  # several batches, the last of them filled up
         assert cli.main(["train", *FLAGS, "--text", str(file), "--run_dir", str(path)]) == 0
     return path
 
