@@ -1,5 +1,7 @@
 """Continue lines of terms, greedily."""
 
+import numpy as np
+
 from apformer.decoding.bind import Model
 from apformer.errors import DATA, UserError, tell
 from apformer.settings import Settings, architecture_of
@@ -27,11 +29,9 @@ def predict(model: Model, settings: Settings, lines: list[str], name: str, terms
             warning = f"the model was trained on differences from {least} to {most}, and {difference} is another"
             tell(f"{name}, line {number}: {warning}")
             break
-    fits_B = []
-    for first, difference, given in rows:
-        last = first + (given - 1) * difference
-        room = last if difference < 0 else 10**digits - 1 - last
-        fits_B.append(min(terms, room // abs(difference)) if difference else terms)
+    first_B, difference_B, given_B = np.array(rows).T
+    room_B = generator.fitting(first_B, difference_B, digits) - given_B
+    fits_B = [min(terms, room) for room in room_B.tolist()]
     characters = max(fits_B) * (digits + 1)
     longest = max(map(len, lines)) + characters
     most = min(MOST, architecture_of(settings).max_tokens(settings.model) or MOST)

@@ -23,7 +23,7 @@ from apformer.errors import UserError
 from apformer.flags import require, require_whole
 from apformer.tasks.batch import Batch
 from apformer.tasks.progressions.proof import rows
-from apformer.tasks.progressions.proof.rows import UNSPLIT_BELOW, split_of
+from apformer.tasks.progressions.proof.rows import UNSPLIT_BELOW, fitting, split_of
 
 Array = Any  # numpy or JAX integers
 SPLITS = ("train", "validation", "test")
@@ -78,19 +78,8 @@ def check(cfg: Config) -> None:
 
 def longest(difference: Array, cfg: Config) -> Array:
     """Return the most terms of a progression of each difference; numpy or JAX integers of any shape."""
-    xp = difference.__array_namespace__()
-    fits = 1 + (10**cfg.digits - 1) // xp.maximum(abs(difference), 1)
-    return xp.where(difference == 0, cfg.max_terms, xp.minimum(fits, cfg.max_terms))
-
-
-def fitting(first: Array, difference: Array, digits: int) -> Array:
-    """Return the number of terms from `first` on that stay within 0 .. 10^digits - 1; 10^digits for a difference of 0.
-
-    Both are numpy or JAX integer arrays of one shape.
-    """
-    xp, top = difference.__array_namespace__(), 10**digits - 1
-    room = xp.where(difference < 0, first, top - first)
-    return xp.where(difference == 0, top + 1, 1 + room // xp.maximum(abs(difference), 1))
+    fits = fitting(0, abs(difference), cfg.digits)
+    return difference.__array_namespace__().minimum(fits, cfg.max_terms)
 
 
 def most_terms(cfg: Config) -> int:

@@ -38,7 +38,7 @@ def most_terms(data: dict, cfg: dict) -> int:
     if back is not None:
         return max(2, 1 - (D - 1 - back) // (D + 1)) + 1
     least = min(max(0, data["min_difference"]), data["max_difference"])
-    return data["max_terms"] if least == 0 else min(data["max_terms"], 1 + (10**D - 1) // abs(least))
+    return min(data["max_terms"], int(fitting(0, np.array(abs(least)), D)))
 
 
 def count(data: dict, cfg: dict) -> int:
@@ -62,16 +62,25 @@ def slices(data: dict, cfg: dict, weights: dict | None = None) -> Iterator[np.nd
         for difference in range(data["min_difference"], data["max_difference"] + 1):
             span = least * difference  # last term - first term of a row with least + 1 terms
             first = np.arange(max(0, -span), top + 1 - max(0, span))
-            room = first if difference < 0 else top - first
-            terms = np.minimum(most, 1 + room // abs(difference)) if difference else np.full_like(first, most)
-            first, terms = first[terms <= end], terms[terms <= end]
-            parts.append(np.stack([first, np.full_like(first, difference), terms]))
-            size += int((terms - 2).sum())
+            columns = first, np.full_like(first, difference)
+            terms = np.minimum(most, fitting(*columns, data["digits"]))
+            parts.append(np.stack([*columns, terms])[:, terms <= end])
+            size += int((parts[-1][2] - 2).sum())
             if size >= SLICE:
                 yield np.concatenate(parts, axis=1)
                 parts, size = [], 0
         if size:
             yield np.concatenate(parts, axis=1)
+
+
+def fitting(first: Any, difference: Any, digits: int) -> Any:
+    """Return the number of terms from `first` on that stay within 0 .. 10^digits - 1; 10^9 for a difference of 0.
+
+    `difference` is a numpy or JAX integer array, `first` too, of one shape with it, or a number.
+    """
+    xp, top = difference.__array_namespace__(), 10**digits - 1
+    room = xp.where(difference < 0, first, top - first)
+    return xp.where(difference == 0, 10**9, 1 + room // xp.maximum(abs(difference), 1))
 
 
 def encode(columns: Any, digits: int, most: int) -> tuple[Any, Any]:
