@@ -27,9 +27,8 @@ GPT4_PATTERN = "|".join(
         r"\s+",
     ]
 )
-_PRINTING = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
 # The byte of each token below 256 in the vocabularies of GPT-2 and GPT-4: printing characters come first.
-BYTES = (*_PRINTING, *sorted(set(range(256)) - set(_PRINTING)))
+BYTES = tuple(sorted(range(256), key=lambda byte: chr(byte) == " " or not chr(byte).isprintable()))
 
 
 def library() -> ModuleType:
