@@ -43,14 +43,12 @@ def page(settings: Settings, rows: shards.Prepared, params: Any, evaluation: dic
     }
     if isinstance(words, BytePairs):
         shown["byte_pairs"] = sections.attempt(missing, "byte_pairs", lambda: merges.of(words))
-    return shown if params is None else shown | _ask(settings, rows, params, shown["vocabulary"])
-
-
-def _ask(settings: Settings, rows: shards.Prepared, params: Any, vocabulary: list[str]) -> dict:
+    if params is None:
+        return shown
     batch = sections.some_rows(training.validation(settings, rows))
     batches = jax.tree.map(lambda leaf: leaf[None], batch)  # the loss takes several batches
-    texts = ("".join(vocabulary[token] for token in tokens_T) for tokens_T in batch.tokens_BT[: sections.EXAMPLES])
-    return {
+    texts = map(words.decode, batch.tokens_BT[: sections.EXAMPLES])
+    return shown | {
         "probe": sections.probe(batch),
         "ablation": ablate.loss_drops(training.make_loss, settings, params, batches),
         "examples": [text[: min(LETTERS, batch.tokens_BT.shape[1] // 2)] for text in texts],
