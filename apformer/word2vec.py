@@ -71,8 +71,8 @@ def apply(params: Params, windows: tuple[Array, Array, Array], cfg: Config) -> A
             centre alone, cbow the context. Words are below vocab_size.
         cfg: Config of the model.
     """
-    inputs, _ = _sides(windows, cfg)
-    return jnp.einsum("BD,VD->BV", _hidden(params, *inputs), params["output"])
+    h_BD, _, _ = _read(params, windows, cfg)
+    return jnp.einsum("BD,VD->BV", h_BD, params["output"])
 
 
 def loss(
@@ -87,8 +87,7 @@ def loss(
         cfg: Config of the model.
         noise_V: Distribution of the negatives, see `noise`.
     """
-    inputs, (targets_BO, predicted_BO) = _sides(windows, cfg)
-    h_BD, output_VD = _hidden(params, *inputs), params["output"]
+    (h_BD, targets_BO, predicted_BO), output_VD = _read(params, windows, cfg), params["output"]
     if cfg.loss == "softmax":
         logits_BV = precise(jnp.einsum("BD,VD->BV", h_BD, output_VD))
         nats_BO = -jnp.take_along_axis(jax.nn.log_softmax(logits_BV), targets_BO, axis=1)
@@ -137,16 +136,12 @@ def unit(vectors_VD: Array) -> Array:
     return vectors_VD / jnp.linalg.norm(vectors_VD, axis=-1, keepdims=True)
 
 
-def _sides(windows: tuple[Array, Array, Array], cfg: Config) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """Return the input words and the predicted words, (B, G) and (B, O), each with the mask of those that count."""
+def _read(params: Params, windows: tuple[Array, Array, Array], cfg: Config) -> tuple[Array, Array, Array]:
+    """Return h_BD, the words to predict, (B, O), and the mask of those that count. h is zero without a context."""
     centre_B, context_BW, inside_BW = windows
     if cfg.variant == "skip_gram":
-        return (centre_B[:, None], jnp.ones_like(centre_B, bool)[:, None]), (context_BW, inside_BW)
-    return (context_BW, inside_BW), (centre_B[:, None], inside_BW.any(1)[:, None])
-
-
-def _hidden(params: Params, words_BG: Array, inside_BG: Array) -> Array:
-    """Return h, the mean of the input vectors of the words that count; zero if none does."""
-    v_BGD = params["input"][words_BG]
-    inside_BG = inside_BG.astype(v_BGD.dtype)
-    return jnp.einsum("BG,BGD->BD", inside_BG / jnp.maximum(inside_BG.sum(1), 1)[:, None], v_BGD)
+        return params["input"][centre_B], context_BW, inside_BW
+    v_BWD = params["input"][context_BW]
+    counts_BW = inside_BW.astype(v_BWD.dtype)
+    h_BD = jnp.einsum("BW,BWD->BD", counts_BW / jnp.maximum(counts_BW.sum(1), 1)[:, None], v_BWD)
+    return h_BD, centre_B[:, None], inside_BW.any(1)[:, None]
