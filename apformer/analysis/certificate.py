@@ -98,14 +98,13 @@ def query_logits(case: Case, model: Model, columns: np.ndarray) -> tuple[np.ndar
     if hasattr(case.contexts, "whole_rows"):
         logits_NTV = last_logits(model, case.contexts.whole_rows(columns, case.data), K * C)
         return codes_NKC, right_NKC, logits_NTV.reshape(N, K, C, V), used_NKC
-    logits_NKCV, computed_NKC = np.zeros((N, K, C, V), np.float32), np.zeros((N, K, C), bool)
-    codes_M, place_M = np.unique(codes_NKC[used_NKC], return_inverse=True)
+    filled_NKC = np.where(used_NKC, codes_NKC, codes_NKC[used_NKC][0])  # so that padding adds no string
+    codes_M, place_NKC = np.unique(filled_NKC, return_inverse=True)
     logits_MV, computed_M = np.zeros((len(codes_M), V), np.float32), np.zeros(len(codes_M), bool)
     for index_B, text_BT in case.contexts.rows(codes_M, case.cfg, case.weights):
         logits_MV[index_B] = last_logits(model, np.pad(text_BT, ((0, 0), (0, 1))), 1)[:, 0]
         computed_M[index_B] = True
-    logits_NKCV[used_NKC], computed_NKC[used_NKC] = logits_MV[place_M], computed_M[place_M]
-    return codes_NKC, right_NKC, logits_NKCV, computed_NKC
+    return codes_NKC, right_NKC, logits_MV[place_NKC], computed_M[place_NKC] & used_NKC
 
 
 def last_logits(model: Model, text_NT: np.ndarray, count: int) -> np.ndarray:
