@@ -133,8 +133,7 @@ def wikitext(found, path):
     tokens_N, width, figures = found.tokenizer.encode(join_lines(corpus.read(path))), found.max_tokens, {}
     print(f"{path}: {len(tokens_N):,} tokens", flush=True)
     for stride in (width, width // 2):
-        with progress.bar(desc=f"stride {stride}", leave=False) as bar:
-            report = progress.reporter(bar)
+        with progress.reporting(f"stride {stride}") as report:
             cost = perplexity.measure(found.model, found.tokenizer, tokens_N, width, stride, report)
         figures[f"wikitext stride {stride}"] = cost["perplexity"]
     return figures

@@ -86,8 +86,7 @@ def evaluate_text(args: Evaluate, file: str) -> dict:
     text = corpus.read(file)
     try:
         tokens_N = lm.tokenizer.encode(text, allowed_special="all" if args.special_tokens else ())
-        with progress.bar(desc="evaluate", leave=False) as bar:
-            report = progress.reporter(bar)
+        with progress.reporting("evaluate") as report:
             cost = perplexity.measure(lm.model, lm.tokenizer, tokens_N, window, args.stride, report)
     except UserError as error:
         raise UserError(f"--text {file}: {error}", error.exit_code) from None
@@ -144,6 +143,5 @@ def draw(path: Path, settings: Settings, rows: Any, evaluation: tasks.Evaluation
 
 def measure(settings: Settings, rows: Any, params: Any) -> tasks.Evaluation:
     """Return the task's Evaluation of parameters, with a progress bar."""
-    with progress.bar(desc="evaluate", leave=False) as bar:
-        model = bind_run(settings, params)
-        return tasks.of(settings).evaluate(model, settings, rows, progress.reporter(bar))
+    with progress.reporting("evaluate") as report:
+        return tasks.of(settings).evaluate(bind_run(settings, params), settings, rows, report)

@@ -61,8 +61,8 @@ def translate(args: Translate) -> None:
         tell(f"never seen in training: {''.join(sorted(unseen))!r:.60}")
     if (doubt := scores.doubt(run.path)) is not None:
         tell(doubt)
-    with progress.bar(desc="translate", leave=False) as bar:
-        translations = translate(lines, run, args.temperature, args.seed, progress.reporter(bar), name)
+    with progress.reporting("translate") as report:
+        translations = translate(lines, run, args.temperature, args.seed, report, name)
     if args.json:
         answers = [{"source": line, "translation": text} for line, text in zip(lines, translations, strict=True)]
         print(json.dumps({"run": str(run.path), "translations": answers}))

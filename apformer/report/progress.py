@@ -1,7 +1,8 @@
 """Show progress bars, in a terminal and in a notebook but not in a file or a pipe."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tqdm import tqdm
@@ -21,13 +22,15 @@ def write(line: str) -> None:
     tqdm.write(line, file=sys.stderr)
 
 
-def reporter(bar: tqdm) -> Callable[[int, int], None]:
-    """Return a function (done, total) that updates a bar."""
+@contextmanager
+def reporting(desc: str) -> Iterator[Callable[[int, int], None]]:
+    """Yield a function (done, total) that updates a bar, which is cleared in the end."""
+    with bar(desc=desc, leave=False) as shown:
 
-    def report(done: int, total: int) -> None:
-        if bar.total != total:
-            bar.total = total
-            bar.refresh()
-        bar.update(done - bar.n)
+        def report(done: int, total: int) -> None:
+            if shown.total != total:
+                shown.total = total
+                shown.refresh()
+            shown.update(done - shown.n)
 
-    return report
+        yield report
