@@ -119,7 +119,7 @@ def _run_pieces(
         jax.block_until_ready(chunks[-2:-1])  # so that no more than two pieces wait for the device
         state, metrics = run_steps(state, train_rows, settings, count, mesh, fed)
         chunks.append(metrics)
-    return state, chunks[0] if len(chunks) == 1 else jax.tree.map(lambda *leaves: jnp.concatenate(leaves, -1), *chunks)
+    return state, jax.tree.map(lambda *leaves: jnp.concatenate(leaves, -1), *chunks)
 
 
 @partial(jax.jit, static_argnames=("settings", "mesh"))
