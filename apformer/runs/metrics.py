@@ -121,8 +121,8 @@ def diverged(records: list[dict]) -> list[dict[str, int]]:
     """Return [{"member", "step"}] of the members whose loss is not finite at the end, with the first such step."""
     records = [record for record in records if "loss" in record]
     # The update after the last loss may have failed too.
-    losses = [[record["loss"], record.get("validation_loss", record["loss"])] for record in records]
-    finite_NM = np.logical_and.reduce(np.isfinite(np.array(losses, np.float64)), axis=1)
+    losses = [[record.get(name, record["loss"]) for record in records] for name in ("loss", "validation_loss")]
+    finite_NM = np.logical_and.reduce(np.isfinite(np.array(losses, np.float64)))
     if finite_NM.ndim < 2:
         return []
     since = [max(np.flatnonzero(finite_N), default=-1) + 1 for finite_N in finite_NM.T]

@@ -96,7 +96,7 @@ def encode(columns: Any, digits: int, most: int) -> tuple[Any, Any]:
     place = xp.asarray(10 ** np.arange(digits)[::-1], dtype=value.dtype)
     space = xp.full_like(value, SPACE)[:, :, None]
     tokens = xp.concat([value[:, :, None] // place[None, None] % 10, space], axis=2).reshape(len(first), -1)[:, :-1]
-    inside = xp.arange(tokens.shape[1])[None] < ((digits + 1) * xp.minimum(terms, most) - 1)[:, None]
+    inside = xp.arange(tokens.shape[1], dtype=terms.dtype)[None] < ((digits + 1) * xp.minimum(terms, most) - 1)[:, None]
     return tokens, inside
 
 
