@@ -16,7 +16,8 @@ the bounds small:
 
 States are computed by network.py in float64. Bounds are sums of terms that are not negative; they are computed in
 float32, whose relative error is then at most 1e-4. The factor SLACK covers this, and the rounding of float64. Where a
-number may overflow, the bound is infinite. Underflow is not modelled.
+number may overflow, the bound is infinite. TINY is more than the errors of numbers below 2^-126 that become 0, here
+and in the computation that is bounded.
 """
 
 from functools import reduce
@@ -29,7 +30,8 @@ from apformer.proof import network
 U = 2.0**-24
 FUNCTION = 8 * U  # relative error of exp, square root and reciprocal: 4 units in the last place
 SLACK = 1.01  # factor that covers the rounding of the bounds themselves
-LARGEST = 2.0**60  # length of a state, the squares of which float32 can add
+LARGEST = 2.0**60  # length of a state, the squares of which float32 can add; largest size of a sum
+TINY = 1e-10  # added to sizes: then rounding is more than underflow, and its square does not underflow
 MASKS = 2**8  # batch size of `growth`
 float32 = np.float32
 
@@ -40,8 +42,8 @@ def gamma(n: int) -> float:
 
 
 def sum_rounding(n: int, size: np.ndarray) -> np.ndarray:
-    """Bound the rounding of sums of n products; size: sum |a b| of each. Infinite where a sum may overflow."""
-    return np.where(size < LARGEST**2, gamma(n) * size, float32(np.inf))
+    """Bound the rounding of sums of n products; size: sum |a b| of each. Infinite where it is larger than LARGEST."""
+    return np.where(size < LARGEST, gamma(n) * (size + float32(TINY)), float32(np.inf))
 
 
 def length(x: np.ndarray, axis: int = -1) -> np.ndarray:
@@ -75,7 +77,7 @@ class Normed(NamedTuple):
     e: np.ndarray  # (N,) bound of the length of the error of r
     local: np.ndarray  # (N,) the part of e that the norm itself adds
     n: np.ndarray  # (N, D) norm(x)
-    size: np.ndarray  # (N, D) |r * scale| + |bias|, to which the rounding of norm(x) is proportional
+    size: np.ndarray  # (N, D) |r * scale| + |bias| + TINY, to which the rounding of norm(x) is proportional
 
 
 def scale_of(w: dict, name: str) -> np.ndarray:
@@ -92,7 +94,7 @@ def bound_norm(x: np.ndarray, e: np.ndarray, w: dict, name: str, epsilon: float)
     e = np.where(length(x) + e < LARGEST, e, np.inf).astype(float32)
     if f"{name}.scale" not in w:
         ones, zeros = np.ones(len(x), float32), np.zeros(len(x), float32)
-        return Normed(ones, zeros, ones, e, zeros, x, np.abs(x).astype(float32))
+        return Normed(ones, zeros, ones, e, zeros, x, np.abs(x).astype(float32) + float32(TINY))
     mean = x.mean(-1, keepdims=True)
     x = x - mean
     s, change = np.sqrt(np.einsum("nd,nd->n", x, x) / D + epsilon), e / D**0.5
@@ -100,10 +102,10 @@ def bound_norm(x: np.ndarray, e: np.ndarray, w: dict, name: str, epsilon: float)
     least = np.maximum(s - change, epsilon**0.5).astype(float32)
     # Rounding of the mean, perhaps by a reciprocal of D. The mean of |x| is at most the root of the mean of x^2.
     shift = gamma(D + 8) * (np.sqrt(s**2 + mean[:, 0] ** 2) + change)
-    share = gamma(D + 12) / 2 + np.square(shift / least) + 2 * FUNCTION + 2 * U
+    share = gamma(D + 12) / 2 + np.square(shift / least) + 2 * FUNCTION + 2 * U + 2.0**-125 / epsilon
     local = (SLACK * D**0.5 * (shift / least + share)).astype(float32)  # |r| <= sqrt(D)
     x *= w[f"{name}.scale"]
-    size = np.abs(x.astype(float32)) + np.abs(w[f"{name}.bias"]).astype(float32)
+    size = np.abs(x.astype(float32)) + np.abs(w[f"{name}.bias"]).astype(float32) + float32(TINY)
     x += w[f"{name}.bias"]
     return Normed(s, change, least, e / least + local, local, x, size)
 
@@ -150,10 +152,10 @@ def bound_heads(x: np.ndarray, e: np.ndarray, w: dict, cfg: dict) -> HeadBounds:
 
 
 def padded(forms: np.ndarray) -> np.ndarray:
-    """Return quadratic forms (H, H, ...) with their rounding in float32 added to the diagonals."""
+    """Return quadratic forms (H, H, ...) with their rounding and underflow in float32 added to the diagonals."""
     H, size = len(forms), np.sqrt(np.square(forms).sum((0, 1)))
     forms = forms.copy()
-    forms[np.arange(H), np.arange(H)] += gamma(4 * H * H) * size
+    forms[np.arange(H), np.arange(H)] += gamma(4 * H * H) * size + TINY**2
     return forms
 
 
@@ -287,4 +289,4 @@ def growth(masks: np.ndarray, W_1: np.ndarray, W_2: np.ndarray) -> np.ndarray:
         A = ((active[:, None] * W_1).reshape(-1, len(W_2)) @ W_2).reshape(len(active), -1, len(W_1))
         return length((A @ A.swapaxes(1, 2)).reshape(len(A), -1)) ** 0.5
 
-    return (1 + 1e-4) * network.map_batches(batch, len(masks), MASKS) + float32(2 * rounding)
+    return (1 + 1e-4) * network.map_batches(batch, len(masks), MASKS) + float32(2 * rounding + TINY)

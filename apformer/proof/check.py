@@ -13,9 +13,9 @@ It prints two verdicts:
     Theorem     The network, in exact arithmetic, is right in every context. The script computes in float64, with a
                 relative rounding of 1e-16, and requires that the smallest margin is above SAFE times the largest logit.
                 SAFE is not a proven bound, but far more than any rounding that we have seen.
-    Rounding    The network is also right in IEEE float32, in any order of sums, if no number underflows: each margin
-                is above a bound of its rounding (bounds.py). float64 rounds 2^29 times as finely as float32. So where
-                these bounds hold, the rounding of float64 has not changed the sign of a margin either. --theorem leaves
+    Rounding    The network is also right in IEEE float32, in any order of sums: each margin is above a bound of its
+                rounding (bounds.py). float64 rounds 2^29 times as finely as float32. So where these bounds hold, the
+                rounding of float64 has not changed the sign of a margin either. --theorem leaves
                 this line out.
 
 The tally is saved beside this file, so that a stopped proof can continue. Exit codes: 0 the theorem is proven,
@@ -42,7 +42,7 @@ import numpy as np
 from apformer.proof import network, rounding
 
 SAFE = 1e-6  # smallest margin of a theorem, as a share of the largest logit
-NORMAL = 1e-30  # smallest margin of a theorem: far from the underflow of float32, which no bound includes
+NORMAL = 1e-30  # smallest margin of a theorem: far above the underflow of float32
 LEAST = float(np.finfo(np.float32).min)  # margin of a string whose logits are not all finite
 WORST = 20  # contexts with the smallest margins that a tally lists
 SAVE_EVERY = 30  # seconds

@@ -108,7 +108,7 @@ def map_batches(function: Callable[[slice], Any], count: int, size: int = BATCH)
     """
 
     def compute(first: int) -> Sequence[np.ndarray]:
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(all="ignore"):
             found = function(slice(first, first + size))
         return [found] if isinstance(found, np.ndarray) else found
 

@@ -78,7 +78,7 @@ def logit_differences(right: int, weights: dict, w: dict) -> LogitDifferences:
     return LogitDifferences(prepared, offset, scaled, size, w["feedforward.contract.weight"] @ prepared.columns)
 
 
-@np.errstate(over="ignore", invalid="ignore")  # as in network.map_batches
+@np.errstate(all="ignore")  # as in network.map_batches
 def bounded_logits(
     codes: np.ndarray, right: np.ndarray, weights: dict, cfg: dict, contexts: ModuleType
 ) -> tuple[np.ndarray, np.ndarray]:

@@ -4,6 +4,7 @@ perplexity = exp(nats per token)          bits per character = nats of the whole
 """
 
 import math
+from typing import Any
 
 from apformer.decoding.bind import Model
 from apformer.report import attention, figures, sections
@@ -19,7 +20,7 @@ def evaluate(model: Model, settings: Settings, rows: shards.Prepared, progress: 
     _, nats_N = perplexity.predicted(model, rows.validation, context, None, progress)
     first = len(rows.tokenizer.decode(rows.validation[:1]))  # which no token predicts
     tokens, characters = len(nats_N), rows.validation_characters - first
-    result = {"tokens": tokens, "characters": characters} | perplexity.of_mean(float(nats_N.mean()))
+    result: dict[str, Any] = {"tokens": tokens, "characters": characters} | perplexity.of_mean(float(nats_N.mean()))
     result["bits_per_character"] = result["nats_per_token"] / math.log(2) * tokens / characters
     result["nats_by_position"] = [float(nats_N[place::context].mean()) for place in range(context)]
     pictures = {"loss_by_position": figures.chart(by_position(result))}
