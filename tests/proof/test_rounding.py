@@ -184,10 +184,14 @@ def test_a_small_margin_is_not_proven():
     assert (rounding.bounded_logits(codes, wrong, weights, CFG, contexts)[1] <= 0).all()
 
 
-def test_what_may_overflow_is_not_proven():
-    """States 2^70 times as large, whose squares float32 cannot hold, though the exact network says the same."""
+def test_what_may_overflow_or_underflow_is_not_proven():
+    """States 2^70 times as large, whose squares float32 cannot hold, and values that it cannot hold.
+
+    The exact network says the same.
+    """
     weights, (codes, _) = weights_of(CFG, 7, scale=0.15), strings()
-    right = network.logits(codes, weights, CFG, contexts).argmax(1)
+    exact = network.logits(codes, weights, CFG, contexts)
+    right = exact.argmax(1)
     large = {
         name: array * 2.0**70 if name.startswith("embedding") or "output" in name or "contract" in name else array
         for name, array in weights.items()
@@ -195,4 +199,8 @@ def test_what_may_overflow_is_not_proven():
     large |= {name: weights[name] for name in weights if name.startswith("head")}
     assert (network.logits(codes, large, CFG, contexts).argmax(1) == right).mean() > 0.9
     assert (rounding.bounded_logits(codes, right, weights, CFG, contexts)[1] > 1).any()
-    assert not (rounding.bounded_logits(codes, right, large, CFG, contexts)[1] > 1).any()
+    powers = {"blocks.attention.value": 2.0**-125, "blocks.attention.output": 2.0**125}
+    small = {name: array * powers.get(name, 1) for name, array in weights.items()}
+    np.testing.assert_allclose(network.logits(codes, small, CFG, contexts).max(1), exact.max(1))
+    for changed, cfg in ((large, CFG), (small, CFG), (weights, CFG | {"norm_epsilon": 1e-50})):
+        assert not (rounding.bounded_logits(codes, right, changed, cfg, contexts)[1] > 1).any()

@@ -16,7 +16,7 @@ place i. There are 7 such functions. We compute from the weights which keys deci
 
 with f(0) below the lowest place, where the space has a key. If that does not decide either, the search goes on in z,
 whose digits may be any. The least solution contains all (bit, c_j) that occur, at any width. A key with a number that
-is nearer to 0 than UNSURE is read both ways.
+is nearer to 0 than UNSURE, or than the bound of its rounding, is read both ways.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ from apformer_lab.proof.strings import FILES, bias, code, describe, grid, string
 
 SPACE, START = 10, 11  # tokens: ten digits and the space; START stands for tokens before the row
 DIGITS, CARRIES = range(10), (-1, 0, 1)
-UNSURE = 0.5  # a key with a number nearer to 0 is read both ways
+UNSURE = 0.5  # a key with a number nearer to 0, or nearer than its rounding, is read both ways
 READS = [[0], [1]], [[0, 1], [2, 3]], [[0, 1, 2, 3]]
 FUNCTIONS = [(c, c, c) for c in CARRIES] + [(-1, 0, 0), (-1, -1, 0), (0, 0, 1), (0, 1, 1)]  # at c = -1, 0, 1
 
@@ -137,6 +137,7 @@ def rows(codes: np.ndarray, cfg: dict, weights: dict) -> list[tuple[np.ndarray, 
     return [(index_N, text) for index_N, text in found if len(index_N)]
 
 
+@np.errstate(all="ignore")
 def keys(columns: Sequence[np.ndarray], weights: dict, cfg: dict) -> tuple[np.ndarray, np.ndarray]:
     """Return (whether a key may not decide, which bits -1, 0 and 1 it may have if it does): bool (N,) and (N, 3).
 
@@ -144,12 +145,14 @@ def keys(columns: Sequence[np.ndarray], weights: dict, cfg: dict) -> tuple[np.nd
     key and of its value. It decides if the first number is above 0; its bit is the sign of the second.
     """
     distinct, place_of = np.unique(code(columns, START + 1), return_inverse=True)
-    x, (_, own) = below_last(distinct, weights, cfg, OWN)
-    x = network.norm(x, own, "attention_norm", cfg["norm_epsilon"])[place_of]
-    stop_logit, bit_logit = (x @ own[f"attention.{name}"][:, -1, 0] for name in ("key", "value"))
+    x, e, (_, own) = below_last(distinct, weights, cfg, OWN)
+    normed = bound_norm(x, e, own, "attention_norm", cfg["norm_epsilon"])
+    numbers = np.stack([own[f"attention.{name}"][:, -1, 0] for name in ("key", "value")], axis=1)
+    unsure = np.maximum(UNSURE, bound_products(normed, numbers, np.zeros(2), scale_of(own, "attention_norm")))
+    (stop_logit, bit_logit), (stop, bit) = (normed.n @ numbers)[place_of].T, unsure[place_of].T
     signs = np.stack([-bit_logit, np.full(len(bit_logit), -np.inf), bit_logit], 1)
     # What is not finite may be either.
-    return ~(stop_logit > UNSURE), ~(signs < -UNSURE) & ~(stop_logit < -UNSURE)[:, None]
+    return ~(stop_logit > stop), ~(signs < -bit[:, None]) & ~(stop_logit < -stop)[:, None]
 
 
 def without_last_head(w: dict) -> dict:
@@ -164,42 +167,35 @@ def bit_vectors(codes: np.ndarray, w: dict) -> np.ndarray:
     return (codes // (START + 1) ** 4 % (START + 1) - 1.0)[:, None] * w["attention.output"][-1, 0]
 
 
-def below_last(codes: np.ndarray, weights: dict, cfg: dict, contexts: Any) -> tuple[np.ndarray, tuple]:
-    """Return (states below the last layer, (seen, weights) of the last layer) of strings."""
+def below_last(codes: np.ndarray, weights: dict, cfg: dict, contexts: Any) -> tuple[np.ndarray, np.ndarray, tuple]:
+    """Return (states below the last layer, bounds of their errors, (seen, weights) of the last layer) of strings."""
     tokens, (*below, last) = network.layers(codes, weights, cfg, contexts)
-    x = weights["embedding.table"][tokens]
+    x, e = weights["embedding.table"][tokens], np.zeros(len(tokens))
     for seen, w in below:
-        x = network.block(x, seen, w, cfg, np.zeros((len(seen), cfg["d_model"])))
-    return x, last
+        x, e = bound_block(x, e, seen, w, cfg, np.zeros((len(seen), cfg["d_model"])))
+    return x, e, last
 
 
 def logits(codes: np.ndarray, weights: dict, cfg: dict, contexts: Any = OWN) -> np.ndarray:
     """Return the logits after each of these strings, which are distinct and sorted: (strings, vocabulary)."""
-    x, (seen, w) = below_last(codes, weights, cfg, contexts)
+    x, _, (seen, w) = below_last(codes, weights, cfg, contexts)
     return network.read_out(network.block(x, seen, without_last_head(w), cfg, bit_vectors(codes, w)), weights, cfg)
 
 
-@np.errstate(over="ignore", invalid="ignore")
+@np.errstate(all="ignore")
 def bounded_logits(
     codes: np.ndarray, right: np.ndarray, weights: dict, cfg: dict, contexts: Any = OWN
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the logits after each string, and the ratio of its margin to the bound of its rounding.
 
-    Only the Euclidean lengths of errors are bounded. The numbers of a key may have errors up to UNSURE, since a key
-    with a number nearer to 0 is read both ways.
+    Only the Euclidean lengths of errors are bounded. The rounding of the numbers of a key is bounded in `keys`.
     """
     distinct, place_of = np.unique(codes, return_inverse=True)
-    tokens, (*below, (seen, w)) = network.layers(distinct, weights, cfg, contexts)
-    x, e, epsilon = weights["embedding.table"][tokens], np.zeros(len(tokens)), cfg["norm_epsilon"]
-    for seen_below, w_below in below:
-        x, e = bound_block(x, e, seen_below, w_below, cfg, np.zeros((len(seen_below), cfg["d_model"])))
-    key = bound_norm(x, e, w, "attention_norm", epsilon)
-    numbers = np.stack([w[f"attention.{name}"][:, -1, 0] for name in ("key", "value")], axis=1)
-    sure = UNSURE / bound_products(key, numbers, np.zeros(2), scale_of(w, "attention_norm")).max(1)
+    x, e, (seen, w) = below_last(distinct, weights, cfg, contexts)
     x, e = bound_block(x, e, seen, without_last_head(w), cfg, bit_vectors(distinct, w))
-    final = bound_norm(x, e, weights, "final_norm", epsilon)
+    final = bound_norm(x, e, weights, "final_norm", cfg["norm_epsilon"])
     head, bias_V = weights["head.output.weight"], weights["head.output.bias"]
-    found, logits_NV = sure[seen[:, 0]][place_of], final.n @ head + bias_V
+    found, logits_NV = np.empty(len(codes)), final.n @ head + bias_V
     for character in np.unique(right):
         rows, others = np.flatnonzero(right == character), np.arange(len(bias_V)) != character
         by, size = head[:, [character]] - head[:, others], np.abs(head[:, [character]]) + np.abs(head[:, others])
@@ -207,7 +203,7 @@ def bounded_logits(
         sizes = np.abs(bias_V[character]) + np.abs(bias_V[others])
         bound = bound_products(of, by, sizes, scale_of(weights, "final_norm"), size)
         margin = logits_NV[place_of[rows]][:, [character]] - logits_NV[place_of[rows]][:, others]
-        found[rows] = np.minimum(found[rows], (margin / bound).min(1))
+        found[rows] = (margin / bound).min(1)
     return logits_NV[place_of], np.where(np.isnan(found), 0.0, found)
 
 
