@@ -189,6 +189,7 @@ def _one_sentence(box: str, program: str) -> str:
     # The first rule is the top of the box with its title, or, where boxes cannot be drawn, the line below the title.
     parts = re.split(r"^(?:╭.*|╰.*| *[─-]{8,} *)$", text, flags=re.MULTILINE)
     fault = " ".join(parts[1].split()).rstrip(".") if len(parts) > 1 else "wrong flags"
+    fault = re.sub("'None', |, 'None'", "", fault)  # the default of a flag that was not given
     for pattern, plain in _PLAIN.items():
         fault = re.sub(f"^{pattern}$", plain, fault).replace("', '", ", ")
     near = re.search(r"^ {4,}(--\w+)", "".join(parts[2:]), re.MULTILINE)

@@ -29,7 +29,7 @@ class Config:
     """Size and parts of a model; frozen and hashable, a static argument of jit.
 
     Attributes:
-        vocab_size: Number of tokens.
+        vocab_size: Number of tokens. A run takes that of its vocabulary.
         d_model: Width of the residual stream.
         n_heads: Number of attention heads, each d_model / n_heads wide.
         n_layers: Number of blocks.

@@ -35,7 +35,7 @@ class Config:
     """The architecture; frozen and hashable, a static argument of jit.
 
     Attributes:
-        vocab_size: Number of tokens.
+        vocab_size: Number of tokens. A run takes that of its vocabulary.
         cell: Kind of recurrent cell.
         d_model: Width of embeddings and states.
         n_layers: Number of cells, one on top of the other.

@@ -35,7 +35,7 @@ class Config:
     """Direction, loss and size of the model; frozen and hashable, a static argument of jit.
 
     Attributes:
-        vocab_size: Number of words.
+        vocab_size: Number of words. A run takes that of its vocabulary.
         d_model: Width of a vector.
         variant: Direction: cbow predicts the centre of a window from its context, skip_gram the context from the
             centre.

@@ -157,7 +157,7 @@ def load(folder: str | None = None, member: int | None = None, adapter: str | No
     else:
         path = directory.find(folder)
         settings = settings_file.read(path)
-        tasks.ability(settings, "generate", path)
+        tasks.ability(settings, "generate", path, "generate` or `apformer evaluate --text")
         architecture, cfg = architecture_of(settings), settings.model
         params, _, _ = restore.load_params(path, settings, member)
     if adapter is not None:

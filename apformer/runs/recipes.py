@@ -162,7 +162,8 @@ def _what_fits(sentence: str, settings: Settings) -> str:
     if unknown:
         name = unknown[1].replace("-", "_")
         for recipe, words, other in _variants(settings.task):
-            if any(name in vars(getattr(other, part)) for part in PARTS):
+            given = f"{recipe}{words}" == settings.training.recipe  # such as text, of which another architecture has it
+            if not given and any(name in vars(getattr(other, part)) for part in PARTS):
                 return f"--{name} is a flag of --recipe {recipe}{words}: give that recipe, or drop the flag"
     names = "|".join({**vars(settings.model), **vars(vars(settings.model).get("position_options", settings.model))})
     return re.sub(

@@ -15,7 +15,6 @@ from apformer.tasks.progressions.generator import Progressions, render
 from apformer.tasks.text import corpus
 
 MOST = 9  # digits of a term
-_GENERATE = "python datasets/arithmetic_progressions/generate.py"
 
 
 def read(path: str | Path) -> tuple[Progressions, int]:
@@ -38,7 +37,7 @@ def lines_of(path: str | Path) -> list[str]:
     """
     text = corpus.read_file(path).replace("\r\n", "\n").rstrip("\n")
     if not text:
-        raise UserError(f"{path} is empty; make one with `{_GENERATE} --out {path}`", DATA)
+        raise UserError(f"{path} is empty: give a progression a line", DATA)
     return text.split("\n")
 
 

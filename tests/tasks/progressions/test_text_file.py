@@ -66,7 +66,7 @@ def test_ends_of_lines_and_files_that_are_accepted(tmp_path, content):
 @pytest.mark.parametrize(
     ("content", "key"),
     [
-        (b"\xef\xbb\xbf\r\n\n", "is empty; make one with `python datasets/arithmetic_progressions/generate.py"),
+        (b"\xef\xbb\xbf\r\n\n", "is empty: give a progression a line"),
         (b"07 10\n\xff\xfe0\n", " is not UTF-8 at byte offset 6: convert it"),
         (b"07 10\n07 a0\n", ", line 2: character 4 is 'a'; use the digits 0-9 and single spaces"),
         ("07 1٣\n".encode(), r", line 1: character 5 is '\u0663'"),
