@@ -150,8 +150,8 @@ def test_importing_the_model_loads_the_textbook_alone():
 
 def test_an_unknown_name_to_capture_is_refused_in_a_sentence():
     tokens = draw_tokens(B, T)
-    with pytest.raises(ValueError, match="^capture 'heads' is none of attention, residual, query, "):
-        model.apply({}, tokens, small(), capture=("attention", "heads"))
+    with pytest.raises(ValueError, match="^capture 'feedforward' is none of attention, residual, query, "):
+        model.apply({}, tokens, small(feedforward=False), capture=("attention", "feedforward"))
     with pytest.raises(ValueError, match="^capture 'attention' is none of residual: "):
         recurrent.apply({}, tokens, recurrent.Config(), capture=("attention",))
     with pytest.raises(

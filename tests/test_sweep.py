@@ -10,6 +10,7 @@ import pytest
 
 from apformer import files, optimizer
 from apformer.commands import sweep
+from apformer.commands.train import go_on
 from apformer.errors import CHECKPOINT, NON_FINITE, USAGE, UserError
 from apformer.files import read_json, write_json
 from apformer.runs import checkpoint, directory, fit, recipes, restore, selection
@@ -208,6 +209,9 @@ def test_a_directory_of_other_flags_is_refused_and_left_as_it_is(whole, tmp_path
     write_json(copy / "sweep.json", result | {"members": []})
     with pytest.raises(UserError, match="01 was trained with other settings"):
         main(copy)
+    shutil.rmtree(copy / FOLDER / "checkpoints")
+    with refused(USAGE, "01 is a part of a sweep: give its flags again, with its --run_dir"):
+        go_on(copy / FOLDER)
 
 
 @pytest.mark.usefixtures("without_pictures")

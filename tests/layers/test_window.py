@@ -175,7 +175,8 @@ def test_it_can_be_exported_for_any_number_of_rows_and_tokens(W, shape, T, rando
     params = random_params(cfg, dtype=np.float64)
     tokens_BT = jax.ShapeDtypeStruct(jax.export.symbolic_shape(shape), jnp.int32)
     assert window.serves(cfg, tokens_BT.shape[1]) == ("t" not in shape)
-    exported = jax.export.export(jax.jit(lambda tokens_BT: model.apply(params, tokens_BT, cfg)))(tokens_BT)
+    exported = jax.export.export(jax.jit(partial(model.apply, cfg=cfg)))(params, tokens_BT)
+    exported.serialize(vjp_order=1)
     for rows in (1, 2):
         tokens_BT = draw_tokens(rows, T)
-        same(exported.call(tokens_BT), apply(params, tokens_BT, cfg, True))
+        same(exported.call(params, tokens_BT), apply(params, tokens_BT, cfg, True))

@@ -291,6 +291,8 @@ def test_a_member_has_diverged_that_is_not_finite_from_a_step_on():
     found = metrics.diverged([{"step": step, "loss": loss} for step, loss in losses.items()])
     assert found == [{"member": 1, "step": 4}]
     assert metrics.diverged([{"step": 2, "loss": None}]) == []
+    last = {"step": 8, "loss": [1.0, 1.0], "validation_loss": [None, 1.0]}
+    assert metrics.diverged([last]) == [{"member": 0, "step": 8}]
 
 
 def test_a_run_of_other_settings_is_not_gone_on_with(whole, only_train):
