@@ -90,6 +90,18 @@ def copied(whole, only_train, tmp_path):
     return path, end, shutil.copytree(path, tmp_path / "run")
 
 
+@pytest.fixture
+def ends_as_whole(whole, only_train):
+    """A function (path): the run there has ended with the bits, lines and steps of the uninterrupted one."""
+    original, end = whole("sampler", only_train)
+
+    def check(path):
+        assert bits(only_train[-1]) == end and records(path) == records(original)
+        assert selection.steps(path / "checkpoints") == selection.steps(original / "checkpoints")
+
+    return check
+
+
 def damage(path, step):
     flip(largest(path / "checkpoints" / str(step)))
 
@@ -108,8 +120,8 @@ def test_every_saved_step_leads_to_the_same_end(source, whole, only_train, tmp_p
         assert selection.steps(copy / "checkpoints") == [s for s in saved if s <= step]
 
 
-def test_a_run_goes_on_from_the_newest_sound_checkpoint_to_the_same_end(copied, only_train, capsys):
-    path, end, copy = copied
+def test_a_run_goes_on_from_the_newest_sound_checkpoint_to_the_same_end(copied, ends_as_whole, capsys):
+    path, _, copy = copied
     saved = selection.steps(path / "checkpoints")
     damage(copy, saved[-1])
     (copy / "checkpoints" / str(saved[-2]) / selection.FILE).unlink()
@@ -119,15 +131,13 @@ def test_a_run_goes_on_from_the_newest_sound_checkpoint_to_the_same_end(copied, 
     assert cli.main(["resume", str(copy)]) == 0
     said = capsys.readouterr().err
     assert said.count("is damaged") == 2 and f"resumed at step {saved[-3]} of 28" in said
-    assert bits(only_train[-1]) == end and records(copy) == records(path)
+    ends_as_whole(copy)
     assert selection.read_all(copy / "checkpoints") == selection.read_all(path / "checkpoints")
     left = {entry.name for entry in (copy / "checkpoints").iterdir()}
     assert left == {*map(str, saved), f"{saved[-1]}.corrupt", f"{saved[-2]}.corrupt"}
 
 
-def test_two_stops_change_nothing(whole, only_train, tmp_path, monkeypatch):
-    path, end = whole("sampler", only_train)
-
+def test_two_stops_change_nothing(ends_as_whole, tmp_path, monkeypatch):
     def stop_at(step):
         """SIGTERM while the chunk that ends at this step runs."""
         steps = fit.run_steps
@@ -151,8 +161,7 @@ def test_two_stops_change_nothing(whole, only_train, tmp_path, monkeypatch):
     assert selection.steps(folder) == [4, 8, 12, 16, 20, 24, 26]
     assert selection.best(selection.read_all(folder)) != 26  # what is saved at a stop does not compete for the best
     go_on(tmp_path / "run")
-    assert bits(only_train[-1]) == end and records(tmp_path / "run") == records(path)
-    assert selection.steps(folder) == selection.steps(path / "checkpoints")
+    ends_as_whole(tmp_path / "run")
 
 
 def test_no_checkpoint_outlives_its_line_of_metrics(only_train, tmp_path, monkeypatch):
@@ -202,31 +211,30 @@ def test_numbers_that_are_not_finite_end_the_run_and_spare_its_checkpoints(copie
     assert records(copy) == records(path)[:6]
 
 
-def test_one_call_starts_a_run_and_goes_on_with_it(whole, only_train, tmp_path, capsys):
-    path, end = whole("sampler", only_train)
+def test_one_call_starts_a_run_and_goes_on_with_it(ends_as_whole, tmp_path, capsys):
     same = with_training(run_dir=str(tmp_path / "run"))
-    assert experiment.train_or_resume(same) == tmp_path / "run" and bits(only_train[-1]) == end
+    assert experiment.train_or_resume(same) == tmp_path / "run"
+    ends_as_whole(tmp_path / "run")
     assert "resumed" not in capsys.readouterr().err
     for step in (20, 8):  # as a disconnect leaves it
         directory.forget_after(tmp_path / "run", step)
         experiment.train_or_resume(same)
         assert f"resumed at step {step} of 28" in capsys.readouterr().err
-        assert bits(only_train[-1]) == end and records(tmp_path / "run") == records(path)
+        ends_as_whole(tmp_path / "run")
     experiment.train_or_resume(same)  # a run that is done
-    assert bits(only_train[-1]) == end and records(tmp_path / "run") == records(path)
+    ends_as_whole(tmp_path / "run")
 
 
-def test_a_run_stopped_before_its_first_checkpoint_begins_anew(copied, only_train, capsys):
-    path, end, copy = copied
+def test_a_run_stopped_before_its_first_checkpoint_begins_anew(copied, ends_as_whole, capsys):
+    *_, copy = copied
     shutil.rmtree(copy / "checkpoints")
     experiment.train_or_resume(with_training(run_dir=str(copy)))
-    assert bits(only_train[-1]) == end and records(copy) == records(path)
+    ends_as_whole(copy)
     shutil.rmtree(copy / "checkpoints")
     (copy / "checkpoints" / "4.tmp").mkdir(parents=True)  # the first save was interrupted
     assert cli.main(["resume", str(copy)]) == 0
     assert "stopped before its first checkpoint: it begins anew\n" in capsys.readouterr().err
-    assert bits(only_train[-1]) == end and records(copy) == records(path)
-    assert selection.steps(copy / "checkpoints") == selection.steps(path / "checkpoints")
+    ends_as_whole(copy)
 
 
 def test_a_run_is_trained_further(copied, only_train, tmp_path):
