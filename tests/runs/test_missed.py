@@ -48,9 +48,7 @@ def trained(monkeypatch):
         if path.exists():
             resume.resume(resume.Resume(str(path)))
         else:
-            command.train(
-                dataclasses.replace(SETTINGS, training=dataclasses.replace(SETTINGS.training, run_dir=str(path)))
-            )
+            test_resume.train(SETTINGS, path)
         return bits(ended[-1]), asked
 
     monkeypatch.setattr(training, "VALIDATION_ROWS", 32)
