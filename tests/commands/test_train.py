@@ -1,7 +1,6 @@
 """The best checkpoint of a run is measured on rows it has never seen, and its files say so."""
 
 import dataclasses
-import json
 from functools import partial
 
 import jax
@@ -53,7 +52,7 @@ def test_evaluation_on_a_file_has_no_floor(rows_file, tmp_path, without_figures)
     result = evaluate.evaluate_run(path, restore.load_settings(path), restore.load_rows(path)).result
     assert not {"bayes_floor", "excess", "bayes_nats_per_char"} & set(result)
     assert result["step"] == 2 and 0 < result["sequences"] <= 40 and result["nats_per_char"] > 1
-    assert json.loads((path / "evaluation.json").read_text()) == result
+    assert file_io.read_json(path / "evaluation.json") == result
 
 
 def test_a_run_that_may_not_be_written_is_measured_and_printed(rows_file, tmp_path, monkeypatch, capsys):
@@ -92,16 +91,15 @@ def test_the_member_is_the_one_asked_for_or_the_best_on_validation(tmp_path):
 
 
 def test_training_and_evaluation_of_a_population_end_with_the_same_table_of_all_members(
-    tmp_path, capsys, without_pictures
+    tmp_path, capsys, says, without_pictures
 ):
     path = make_run(tmp_path / "run", settings(members=2, steps=2, log_every=2, save_every=2), {2: [0.5, 0.25]})
     experiment.go_on(path)  # which was stopped between its last step and its evaluation
-    told, written = capsys.readouterr().out, json.loads((path / "evaluation.json").read_text())
+    told, written = capsys.readouterr().out, file_io.read_json(path / "evaluation.json")
     assert [each["member"] for each in written["members"]] == [0, 1] and written["member"] == 1
-    assert cli.main(["evaluate", str(path)]) == 0
-    table = capsys.readouterr().out
+    table = says("evaluate", path)
     assert "\nmean ± sd " in table and told.startswith(table)
-    assert cli.main(["evaluate", str(path), "--member", "0"]) == 0 and "±" not in capsys.readouterr().out
+    assert "±" not in says("evaluate", path, "--member", 0)
 
 
 def test_the_average_is_of_one_member_and_of_checkpoints_on_schedule(tmp_path):
