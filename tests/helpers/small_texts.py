@@ -27,6 +27,7 @@ TEXTS = {
     "scripts": _SCRIPTS * 2,
     "code and digits": inspect.getsource(generator) + _DIGITS + "1234567 0x7fff 3.14159\r\n\r\n\tend",
 }
+ALL = "".join(TEXTS.values())
 # Few letters, so that pairs overlap, repeat and tie.
 few_letters = st.text("ab c1\n'", max_size=40)
 # Not assigned ones: the library and Python may know different versions of Unicode.

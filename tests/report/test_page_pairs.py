@@ -79,7 +79,7 @@ def test_the_page_finds_the_beams_that_python_finds():
 @pytest.fixture(scope="module")
 def tokenizer():
     pytest.importorskip("tokenizers")
-    return text_tokenizer.train_byte_pairs("".join(small_texts.TEXTS.values()), 700)
+    return text_tokenizer.train_byte_pairs(small_texts.ALL, 700)
 
 
 def test_the_page_cuts_text_as_the_tokenizer_does(tokenizer):

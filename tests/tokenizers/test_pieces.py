@@ -14,7 +14,7 @@ from tests.helpers.refusals import refused
 
 @pytest.mark.parametrize("kind", ["characters", "byte pairs"])
 def test_pieces_have_the_tokens_of_the_whole(kind):
-    whole = "".join(small_texts.TEXTS.values()).replace("\n", ", and a line\n")
+    whole = small_texts.ALL.replace("\n", ", and a line\n")
     learned = {"characters": text_tokenizer.train_characters, "byte pairs": byte_pairs}[kind](whole)
     for size in (7, 60, 900):
         parts = [whole[k : k + size] for k in range(0, len(whole), size)]
@@ -31,7 +31,7 @@ def byte_pairs(text):
 
 
 def test_byte_pairs_learned_piece_by_piece_are_those_of_the_whole():
-    whole = "".join(small_texts.TEXTS.values())
+    whole = small_texts.ALL
     pieces = text_tokenizer.pieces([whole[:700], whole[700:]], least=300)
     assert byte_pairs(whole).to_json() == text_tokenizer.train_byte_pairs_on(pieces, 400).to_json()
 

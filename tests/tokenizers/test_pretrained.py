@@ -11,9 +11,7 @@ from apformer.tokenizers.chunks import BYTES
 from apformer.tokenizers.pretrained import load, save
 from apformer.tokenizers.text import Characters, train_byte_pairs, train_characters
 from tests.helpers.refusals import refused
-from tests.helpers.small_texts import TEXTS
-
-ALL = "".join(TEXTS.values())
+from tests.helpers.small_texts import ALL, TEXTS
 
 
 @pytest.fixture(scope="module")

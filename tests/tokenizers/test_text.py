@@ -8,9 +8,7 @@ from hypothesis import given, settings
 from apformer.errors import DATA, USAGE, UserError
 from apformer.tokenizers.text import Characters, train_byte_pairs, train_characters
 from tests.helpers.refusals import refused
-from tests.helpers.small_texts import TEXTS, any_text, kinds
-
-ALL = "".join(TEXTS.values())
+from tests.helpers.small_texts import ALL, any_text, kinds
 
 
 @pytest.fixture(scope="module")

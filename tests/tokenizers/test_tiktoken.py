@@ -9,7 +9,7 @@ from apformer.errors import DATA, UserError
 from apformer.tokenizers import byte_pairs, pretrained, tiktoken
 from apformer.tokenizers.chunks import BYTES, GPT2_PATTERN, GPT4_PATTERN
 from tests.helpers.refusals import refused
-from tests.helpers.small_texts import TEXTS
+from tests.helpers.small_texts import ALL, TEXTS
 
 pytest.importorskip("tokenizers", reason='byte pairs need the text extra: pip install -e ".[text]"')
 
@@ -41,7 +41,7 @@ def test_the_vocabulary_of_gpt4_keeps_its_gaps(tmp_path):
 
 @pytest.mark.parametrize(("name", "pattern"), [("cl100k", GPT4_PATTERN), ("r50k", GPT2_PATTERN)])
 def test_tokens_are_those_of_the_merges_that_ranks_were_made_from(tmp_path, name, pattern):
-    learned = byte_pairs.train("".join(TEXTS.values()), 256 + 50, pattern)
+    learned = byte_pairs.train(ALL, 256 + 50, pattern)
     tokens = [*LETTERS, *(learned.vocab[256 + i] for i in range(50))]
     path = write(tmp_path, lines(tokens), f"{name}.tiktoken")
     tokenizer, id_of = pretrained.load(path), [*map(BYTES.index, range(256)), *range(256, 306)]
