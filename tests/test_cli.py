@@ -18,9 +18,8 @@ from apformer.files import read_json
 from apformer.runs import directory
 from apformer.runs.metrics import read_metrics
 from apformer.tasks.progressions import training
-from tests.helpers.own_process import python
+from tests.helpers.own_process import ROOT, python
 
-ROOT = Path(__file__).parents[1]
 MODEL = "--d_model 16 --n_layers 2 --n_heads 2 --position relative --window 7 --dropout 0.1"
 TASK = "--digits 2 --max_difference 30 --max_terms 6 --test_sequences 50"
 PACE = (

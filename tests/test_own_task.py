@@ -19,9 +19,8 @@ from apformer.errors import DATA, USAGE
 from apformer.files import read_json, write_json
 from apformer.runs import recipes
 from apformer.tasks import settings_file
-from tests.helpers.own_process import python
+from tests.helpers.own_process import ROOT, python
 
-ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "own_task"
 TINY = "--recipe reverse --longest 2 --d_model 8 --n_layers 1 --n_heads 1 --batch_size 4 --test_sequences 20"
 PACE = "--steps 2 --log_every 1 --save_every 1 --warmup_steps 0"

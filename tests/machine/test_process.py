@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -15,9 +14,8 @@ import pytest
 from apformer import errors
 from apformer.machine import process
 from apformer.machine.process import guard
-from tests.helpers.own_process import python
+from tests.helpers.own_process import ROOT, python
 
-ROOT = Path(__file__).parents[2]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
 COMMAND = "python -m apformer --help"
 has_full = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")

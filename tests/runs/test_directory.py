@@ -17,10 +17,9 @@ import pytest
 
 from apformer import errors, files
 from apformer.runs import directory, metrics
-from tests.helpers.own_process import python
+from tests.helpers.own_process import ROOT, python
 from tests.helpers.refusals import refused
 
-ROOT = Path(__file__).parents[2]
 not_root = pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 
 
