@@ -74,8 +74,7 @@ def test_a_scan_of_steps_equals_single_steps(four_steps):
         state, step_metrics = single(state)
         losses.append(step_metrics["loss"])
     # Not bit for bit: outside a loop XLA may fuse otherwise. What runs on must call the same loops (runs/fit.py).
-    for ours, theirs in zip(jax.tree.leaves(scanned.params), jax.tree.leaves(state.params), strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-7)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-7), scanned.params, state.params)
     np.testing.assert_allclose(metrics["loss"], jnp.stack(losses), rtol=1e-5)
     assert scanned.step == state.step == 4 and bits(scanned.key) == bits(state.key)
 
@@ -89,7 +88,7 @@ def test_the_running_mean_is_that_of_the_parameters_of_each_step():
         state = step(state)
         decay = min(ema, (1 + t) / (10 + t))  # which is 1 / 10 at first, and then 0.3
         mean = jax.tree.map(lambda old, new, d=decay: d * old + (1 - d) * np.float64(new), mean, state.params)
-    jax.tree.map(lambda ours, theirs: np.testing.assert_allclose(ours, theirs, atol=1e-6), train.trained(state), mean)
+    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-6), train.trained(state), mean)
     without = start()
     assert train.trained(without) is without.params and without.mean is None
 
@@ -102,8 +101,7 @@ def test_mapped_members_are_bit_equal_to_runs_alone_and_vmapped_ones_are_close(f
         alone = four_steps(state)
         assert bits(member(mapped, k)) == bits(alone)
         close = member(vmapped, k)
-        for ours, theirs in zip(jax.tree.leaves(close[0].params), jax.tree.leaves(alone[0].params), strict=True):
-            np.testing.assert_allclose(ours, theirs, atol=1e-5)
+        jax.tree.map(partial(np.testing.assert_allclose, atol=1e-5), close[0].params, alone[0].params)
         assert bits(close[0].key) == bits(alone[0].key)
 
 
@@ -144,8 +142,7 @@ def test_the_mean_of_batches_is_that_of_all_their_rows():
         state, after[count] = step(start(), batches)
         after[count] |= {"params": state.params}
     for count in (2, 6):
-        for ours, theirs in zip(jax.tree.leaves(after[count]), jax.tree.leaves(after[1]), strict=True):
-            np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+        jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6), after[count], after[1])
 
 
 def test_a_switch_is_the_branch_and_its_gradient_too():
