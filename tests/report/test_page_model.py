@@ -18,7 +18,7 @@ from apformer.analysis import ablate
 from apformer.formats import weights
 from apformer.report import template
 from apformer.tasks.progressions import generator, recipes
-from tests.helpers.small_models import draw_tokens, small
+from tests.helpers.small_models import draw_params, draw_tokens, small
 
 pytestmark = [
     pytest.mark.long,
@@ -79,16 +79,21 @@ def case(what, params, cfg, **asked):
     return {"ask": what, "model": told, **weights_of(params), **asked}
 
 
-def test_logits_of_every_kind_of_model(random_params):
+def check_logits(configs, apply, **rows):
+    """The page has the logits and the likeliest tokens of a function (params, cfg)."""
+    params = [draw_params(cfg) for cfg in configs]
+    found = ask(*(case("logits", p, cfg, **rows) for p, cfg in zip(params, configs, strict=True)))
+    for cfg, p, logits in zip(configs, params, found, strict=True):
+        expected = np.asarray(apply(p, cfg))
+        close = 1e-4 * max(1, np.abs(expected).max())
+        np.testing.assert_allclose(logits, expected, rtol=0, atol=close, err_msg=str(cfg))
+        np.testing.assert_array_equal(np.argmax(logits, -1), expected.argmax(-1))
+
+
+def test_logits_of_every_kind_of_model():
     tokens_BT = draw_tokens(5, 13)
-    params = [random_params(cfg) for cfg in CONFIGS]
     apply = {module: jax.jit(module.apply, static_argnums=2) for module in MODULES.values()}
-    found = ask(*(case("logits", p, cfg, rows=tokens_BT.tolist()) for p, cfg in zip(params, CONFIGS, strict=True)))
-    for cfg, p, logits in zip(CONFIGS, params, found, strict=True):
-        expected = np.asarray(apply[MODULES[type(cfg)]](p, tokens_BT, cfg))
-        np.testing.assert_allclose(
-            logits, expected, rtol=0, atol=1e-4 * max(1, np.abs(expected).max()), err_msg=str(cfg)
-        )
+    check_logits(CONFIGS, lambda p, cfg: apply[MODULES[type(cfg)]](p, tokens_BT, cfg), rows=tokens_BT.tolist())
 
 
 def test_every_choice_and_every_field_is_among_these_models_or_refused():

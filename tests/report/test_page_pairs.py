@@ -17,7 +17,7 @@ from apformer.tokenizers import text as text_tokenizer
 from tests.helpers import small_texts
 from tests.helpers.refusals import refused
 from tests.helpers.small_models import draw_params
-from tests.report.test_page_model import ask, case
+from tests.report.test_page_model import ask, case, check_logits
 from tests.test_seq2seq import V, apply, small
 
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="needs node, which runs the page's script")
@@ -38,14 +38,8 @@ SOURCES, TARGETS = draw(3, 7), draw(3, 5)
 
 
 def test_logits_of_every_kind_of_translator():
-    params = [draw_params(cfg) for cfg in CONFIGS]
     rows = {"rows": TARGETS.tolist(), "sources": SOURCES.tolist()}
-    found = ask(*(case("logits", p, cfg, **rows) for p, cfg in zip(params, CONFIGS, strict=True)))
-    for cfg, p, logits in zip(CONFIGS, params, found, strict=True):
-        expected = np.asarray(apply(p, SOURCES, TARGETS, cfg))
-        close = 1e-4 * max(1, np.abs(expected).max())
-        np.testing.assert_allclose(logits, expected, rtol=0, atol=close, err_msg=str(cfg))
-        np.testing.assert_array_equal(np.argmax(logits, -1), expected.argmax(-1))
+    check_logits(CONFIGS, lambda p, cfg: apply(p, SOURCES, TARGETS, cfg), **rows)
 
 
 def test_the_page_finds_the_beams_that_python_finds():
