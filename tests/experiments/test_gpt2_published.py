@@ -3,8 +3,6 @@
 import dataclasses
 import json
 import math
-import runpy
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,11 +13,12 @@ from apformer.errors import CHECKPOINT, DATA, USAGE
 from apformer.files import read_json
 from apformer.formats import gpt2
 from apformer.tokenizers import pretrained, text
+from tests.helpers.scripts import EXPERIMENTS, run_alone
 from tests.helpers.small_models import apply
 
 pytest.importorskip("safetensors", reason='GPT-2 folders need the text extra: pip install -e ".[text]"')
 
-SCRIPT = Path(__file__).parents[2] / "experiments" / "gpt2_published.py"
+SCRIPT = EXPERIMENTS / "gpt2_published.py"
 SHAPE = {"vocab_size": 258, "d_model": 6, "n_heads": 2, "n_layers": 2, "max_len": 40}
 CFG = dataclasses.replace(gpt2.SIZES["gpt2"], **SHAPE)
 PASSAGES = ["a few words and a last", "the bottle stands on the same wall", "short one", "the bottle stands on it"]
@@ -33,18 +32,10 @@ def folder(tmp_path_factory, random_params):
     return path
 
 
-def main(monkeypatch, *args):
-    """The exit code of the script."""
-    monkeypatch.setattr("sys.argv", ["gpt2_published.py", *map(str, args)])
-    with pytest.raises(SystemExit) as done:
-        runpy.run_path(str(SCRIPT), run_name="__main__")
-    return done.value.code
-
-
 def test_lambada(folder, tmp_path, monkeypatch, capsys):
     file = tmp_path / "lambada.jsonl"
     file.write_text("".join(json.dumps({"text": passage}) + "\n" for passage in PASSAGES))
-    assert main(monkeypatch, folder, "--lambada", file, "--out", tmp_path / "out.json") == 0
+    assert run_alone(monkeypatch, SCRIPT, folder, "--lambada", file, "--out", tmp_path / "out.json") == 0
     out, err = capsys.readouterr()
     assert "no published size" in out and "is not the published file (sha256 4aa8d02c" in err
     found, tokenizer = read_json(tmp_path / "out.json"), pretrained.load(folder)
@@ -66,8 +57,9 @@ def test_wikitext(folder, tmp_path, monkeypatch, says):
     (tmp_path / "wiki.txt").write_text(WIKI)
     expected = "\n\n = Title = \n\n\n\n\n Some words , of a page\x0b here . \n\n\n More of it \n\n\n"
     (tmp_path / "joined.txt").write_text(expected)
-    assert main(monkeypatch, folder, "--wikitext", tmp_path / "wiki.txt", "--out", tmp_path / "out.json") == 0
-    found = read_json(tmp_path / "out.json")
+    out = tmp_path / "out.json"
+    assert run_alone(monkeypatch, SCRIPT, folder, "--wikitext", tmp_path / "wiki.txt", "--out", out) == 0
+    found = read_json(out)
     for stride in (40, 20):
         said = says("evaluate", folder, "--text", tmp_path / "joined.txt", "--stride", stride, "--json")
         assert found[f"wikitext stride {stride}"] == json.loads(said)["perplexity"]
@@ -75,7 +67,7 @@ def test_wikitext(folder, tmp_path, monkeypatch, says):
 
 def test_bad_input_is_one_sentence(folder, tmp_path, monkeypatch, capsys):
     def says(code, *args):
-        assert main(monkeypatch, *args) == code
+        assert run_alone(monkeypatch, SCRIPT, *args) == code
         return capsys.readouterr().err
 
     assert "apformer has no weights and no data" in says(USAGE, folder)

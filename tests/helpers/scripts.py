@@ -1,8 +1,11 @@
 """Scripts of experiments, which are no package."""
 
 import importlib
+import runpy
 import sys
 from pathlib import Path
+
+import pytest
 
 from apformer import flags
 from apformer.files import read_json
@@ -18,6 +21,14 @@ def load(*names):
         return [importlib.import_module(name) for name in names]
     finally:
         del sys.path[: len(folders)]
+
+
+def run_alone(monkeypatch, path, *args):
+    """The exit code of a script that is run as a program, by its path."""
+    monkeypatch.setattr("sys.argv", [path.name, *map(str, args)])
+    with pytest.raises(SystemExit) as done:
+        runpy.run_path(str(path), run_name="__main__")
+    return done.value.code
 
 
 def main(monkeypatch, script, config, *args):

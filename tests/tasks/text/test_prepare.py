@@ -1,8 +1,6 @@
 """A folder of tokens holds each document as the tokenizer cuts it, a token after each, in the order of the files."""
 
 import json
-import runpy
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +10,7 @@ from apformer.errors import DATA, DISK, USAGE
 from apformer.tasks.text import shards
 from apformer.tokenizers import pretrained
 from apformer.tokenizers import text as text_tokenizer
+from tests.helpers.scripts import run_alone
 
 SCRIPT = Path(__file__).parents[3] / "datasets" / "text" / "prepare.py"
 DOCUMENTS = [
@@ -27,12 +26,10 @@ def prepare(monkeypatch, capsys):
     """The exit code of the script, and what it says, run in pieces of few characters."""
 
     def call(*words):
-        monkeypatch.setattr(sys, "argv", ["prepare.py", *map(str, words)])
         monkeypatch.setattr(shards, "SHARD_TOKENS", 320)
-        with pytest.raises(SystemExit) as done:
-            runpy.run_path(str(SCRIPT), run_name="__main__")
+        code = run_alone(monkeypatch, SCRIPT, *words)
         out, err = capsys.readouterr()
-        return done.value.code, out + err
+        return code, out + err
 
     return call
 
