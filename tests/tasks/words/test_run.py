@@ -1,7 +1,5 @@
 """A run of word vectors: judged, shown on a page and asked for neighbours."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -9,6 +7,7 @@ from apformer import cli, errors, runs, word2vec
 from apformer.files import read_json
 from apformer.runs import metrics, recipes, restore
 from apformer.tasks.words import corpus, nearest, training
+from tests.report import test_page
 
 pytestmark = pytest.mark.long
 
@@ -84,11 +83,11 @@ def test_neighbours_are_printed_by_a_command(run, says, tmp_path, monkeypatch):
 
 def test_commands_that_it_cannot_follow_are_refused(run, fails):
     for command, sentence in (
-        (["neighbours", str(run), "c0w0 - c0w0"], "the words of c0w0 - c0w0 cancel out"),
-        (["neighbours", str(run), "c9w9"], f"c9w9 is none of the 35 words of {run}: ask for a word such as c"),
+        (["neighbours", run, "c0w0 - c0w0"], "the words of c0w0 - c0w0 cancel out"),
+        (["neighbours", run, "c9w9"], f"c9w9 is none of the 35 words of {run}: ask for a word such as c"),
         (["neighbours", "runs/none", "c0w0"], "runs/none is not a directory"),
-        (["neighbours", str(run), "--neighbours", "0"], "--neighbours 0 is out of range: give 1 to 2147483647"),
-        (["export", str(run), "--to", "stablehlo"], f"{run} reads windows of words: give --to safetensors"),
+        (["neighbours", run, "--neighbours", "0"], "--neighbours 0 is out of range: give 1 to 2147483647"),
+        (["export", run, "--to", "stablehlo"], f"{run} reads windows of words: give --to safetensors"),
     ):
         fails(sentence, errors.USAGE, *command)
 
@@ -104,8 +103,7 @@ def test_flags_are_refused_before_anything_is_made(file, tmp_path, fails):
         ("--validation_share 1", errors.USAGE, "--validation_share 1.0 is out of range"),
         ("--variant glove", errors.USAGE, "--variant"),
     ):
-        command = ["train", *FLAGS, "--text", str(file), "--run_dir", str(tmp_path / "run"), *flags.split()]
-        fails(sentence, code, *command)
+        fails(sentence, code, "train", *FLAGS, "--text", file, "--run_dir", tmp_path / "run", *flags.split())
         assert not (tmp_path / "run").exists()
 
 
@@ -142,8 +140,7 @@ def test_a_bad_text_is_one_sentence(content, sentence, tmp_path):
 
 
 def test_the_page_shows_the_words_and_says_that_it_cannot_run_the_model(run):
-    page = (run / "report.html").read_text()
-    data = json.loads(page.split('<script id="run" type="application/json">')[1].split("</script>")[0])
+    data, _ = test_page.read(run / "report.html")
     evaluation = read_json(run / "evaluation.json")
     assert data["missing"] == {"weights": "This page cannot run a model of the architecture word2vec."}
     assert data["leaves"] == [] and data["vocabulary"] == evaluation["plane"]["words"]
