@@ -80,12 +80,16 @@ def test_what_no_run_can_follow_is_refused_with_what_fits(flags, pattern):
         recipes.parse(flags.split())
 
 
+def assert_survives(settings):
+    config = json.loads(json.dumps(settings_file.to_dict(settings)))
+    assert settings_file.from_dict(config, "config.json") == settings
+
+
 @pytest.mark.parametrize(
     "flags", [[], ["--recipe", "sketch", "--dataset", "rows.txt"], ["--d_ff", "3", "--members", "4"]]
 )
 def test_settings_survive_config_json(flags):
-    settings = recipes.parse(flags)
-    assert settings_file.from_dict(json.loads(json.dumps(settings_file.to_dict(settings))), "config.json") == settings
+    assert_survives(recipes.parse(flags))
 
 
 @pytest.mark.parametrize(("weighting", "fits"), [("softmax", True), ("geometric", False)])
@@ -99,8 +103,7 @@ def test_flags_that_are_gone_are_left_out_where_they_ask_for_what_there_is(weigh
 
 
 def test_a_whole_number_may_stand_for_a_real_one():
-    settings = dataclasses.replace(exact(3), model=model.Config(dropout=0))
-    assert settings_file.from_dict(json.loads(json.dumps(settings_file.to_dict(settings))), "config.json") == settings
+    assert_survives(dataclasses.replace(exact(3), model=model.Config(dropout=0)))
 
 
 @pytest.mark.parametrize(
