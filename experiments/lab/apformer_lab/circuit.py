@@ -170,6 +170,7 @@ def run(args: Circuit) -> None:
     largest = recipes.exact(args.digits).data.max_difference if args.max_difference is None else args.max_difference
     data = generator.Config(args.digits, min_difference=args.min_difference, max_difference=largest)
     generator.check(data)
+    generator.require_split(data, "validation")  # of which the page has rows
     training = Training(steps=1, run_dir=args.run_dir or f"runs/circuit-{args.digits}")
     settings = Settings("progressions", "model", training, config(args.digits), data, Options())
     path = train.keep(settings, params(args.digits))

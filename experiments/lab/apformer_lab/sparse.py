@@ -85,8 +85,9 @@ class Config:
             raise ValueError(f"offsets {offsets} are not 0 and then other whole numbers above it, each given once")
         if self.n_layers != layers:
             raise ValueError(f"n_layers {self.n_layers} is not {layers}, for which pattern {self.pattern} has places")
-        if self.pattern == "ahead" and (self.n_heads < 2 or self.heading or self.attention_sink):
-            raise ValueError("pattern ahead needs n_heads 2 or more, no heading and no attention_sink")
+        other = self.heading or self.attention_sink or self.similarity == "none"
+        if self.pattern == "ahead" and (self.n_heads < 2 or other):
+            raise ValueError("pattern ahead needs n_heads 2 or more, scaled_dot, no heading and no attention_sink")
         if not 0 <= self.score_noise < float("inf"):
             raise ValueError(f"score_noise {self.score_noise} is not a finite number of at least 0")
 

@@ -105,9 +105,9 @@ def parts(columns: np.ndarray, data: dict) -> dict[str, np.ndarray]:
 
 def text(column: list, place: int, data: dict) -> tuple[str, str]:
     """Return (description of the tokens and the bit, right character) of a context."""
-    names = [f"{name} tokens ago" for name in ("P - 2", "2P - 2", "P - 1", "2P - 1")]
+    names = ["P - 2", "2P - 2", "P - 1", "2P - 1 tokens ago"]
     given, right = describe([*column[:4], column[5]], names, "0123456789 ")
-    return f"{given}, and the bit {CARRIES[column[4]]} found ahead", right
+    return f"{given}, and the bit {CARRIES[column[4]]} ahead", right
 
 
 def rows(codes: np.ndarray, cfg: dict, weights: dict) -> list[tuple[np.ndarray, np.ndarray]]:

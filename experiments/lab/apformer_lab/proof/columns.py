@@ -139,8 +139,8 @@ def carries_out(rule: str, base: int) -> np.ndarray:
 def text(column: list, place: int, data: dict) -> tuple[str, str]:
     """Return (description of the tokens read, right character) of a context."""
     heading = len(column) - 7
-    back = [f"{name} tokens ago" for name in ("0", "P", "P + 1", "P - 1", "2P - 1", "2P")]
-    names = back[:3] + ["as the rule", "as the base"][:heading] + back[3:]
+    back = ["0", "P", "P + 1", "P - 1", "2P - 1", "2P tokens ago"]
+    names = back[:3] + ["rule", "base"][:heading] + back[3:]
     return describe(column, names, CHARACTERS if heading else CHARACTERS[:10] + " ")
 
 

@@ -43,6 +43,6 @@ def tokens_of(codes: np.ndarray, base: int, count: int) -> np.ndarray:
 
 
 def describe(column: list, names: Sequence[str], characters: str) -> tuple[str, str]:
-    """Return (description of the tokens read, right character) of a context."""
-    *read, right = ("before the row" if token == len(characters) else characters[token] for token in column)
-    return ", ".join(f"{token!r} {name}" for token, name in zip(read, names, strict=True)), right
+    """Return (description of the tokens read, ^ for one before the row, right character) of a context."""
+    *read, right = ("^" if token == len(characters) else characters[token] for token in column)
+    return f"{', '.join(names)}: {''.join(read)}", right
