@@ -199,8 +199,9 @@ def figure_path(args):
 
 def run(args):
     """Measure, print the tables and draw the figure."""
-    for flag in ("keys", "row", "batch_size", "members"):
-        flags.require(flag, getattr(args, flag) >= 1, args, "at least 1")
+    for flag in ("widths", "keys", "d_models", "row", "batch_size", "members"):
+        flags.require(flag, min(np.atleast_1d(getattr(args, flag)), default=0) >= 1, args, "at least 1")
+    flags.require("learning_rates", args.learning_rates, args, "at least one")
     flags.require("steps", args.steps >= LOG_EVERY and args.steps % LOG_EVERY == 0, args, f"a multiple of {LOG_EVERY}")
     figure = figure_path(args)
     measurements, curves = {}, {}

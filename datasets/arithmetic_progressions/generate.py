@@ -6,6 +6,7 @@ remainder modulo the difference.
 
 import hashlib
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +16,7 @@ import tyro
 
 from apformer import files
 from apformer.errors import DATA, UserError
+from apformer.machine import process
 from apformer.tasks.progressions import generator, text_file
 
 DATASET = Path(__file__).with_name("dataset.txt")
@@ -39,6 +41,8 @@ def generate(
     generator.check(config)
     if sequences < 1:
         raise UserError(f"--sequences {sequences} is out of range: give at least 1")
+    if not 0 <= seed < 2**31:
+        raise UserError(f"--seed {seed} is out of range: give 0 to 2147483647")
     rows = jax.tree.map(np.asarray, generator.draw(jax.random.key(seed), config, sequences))
     content = text_file.to_text(rows, config.digits).encode("ascii")
     if out.is_file() and out.read_bytes() != content and not overwrite:
@@ -51,12 +55,8 @@ def generate(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    try:
-        tyro.cli(generate, args=arguments, use_underscores=True, description=__doc__)
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
-    return 0
+    call = partial(tyro.cli, generate, args=arguments, use_underscores=True, description=__doc__)
+    return process.guard("generate.py", call)
 
 
 if __name__ == "__main__":

@@ -128,6 +128,7 @@ def run(args):
         path = directory.find(args.source)
     else:
         flags.require("steps", args.steps % 50 == 0, args, "a multiple of 50")
+        flags.require("layer", args.layer == 1, args, "1, or a run with more layers")
         common_flags = {"text": args.source, "steps": args.steps, "members": args.members}
         sweep_path, records = _study.train(study, "lstm", recipe="text", **one_text.MODELS["LSTM"], **common_flags)
         path = sweep_path / records[0]["folder"]

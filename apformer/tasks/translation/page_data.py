@@ -113,8 +113,8 @@ def _right(evaluation: Json | None) -> Json:
     """Return the section of the scores, with charts by the length of the reference."""
     shown = {
         "title": "Scores",
-        "lead": "Free-running translations of the test sentences, which are not in the training data, compared with "
-        "one reference each. BLEU uses the texts as they are, tokenised BLEU lower-cased words: do not compare them.",
+        "lead": "Free-running translations of the test sentences, compared with one reference each. BLEU uses the "
+        "texts as they are, tokenised BLEU lower-cased words: do not compare them.",
         "blocks": None,
     }
     if evaluation is None:

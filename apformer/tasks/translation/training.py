@@ -41,7 +41,7 @@ def check(settings: Settings) -> int:
     options = settings.options
     require_whole("beams", options, 1, 2**15 - 1)
     require("label_smoothing", 0 <= options.label_smoothing < 1, options, "at least 0 and less than 1")
-    require("alpha", 0 <= options.alpha < 100, options, "at least 0 and less than 100")
+    require("alpha", 0 <= options.alpha < 9, options, "at least 0 and less than 9")
     return settings.data.longest
 
 

@@ -70,7 +70,7 @@ export function differences(block: DifferencesBlock, state: State | null): HTMLE
     h(
       "p",
       { class: "note" },
-      "Rows and columns without held-out terms are left out. Progressions with a difference below 10 are never held out.",
+      "Rows and columns without held-out terms are left out. Differences from −9 to 9 are never held out.",
     ),
     shown,
   );
