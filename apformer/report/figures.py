@@ -63,9 +63,8 @@ def save(folder: Path, pictures: dict[str, "Figure"]) -> None:
                 for text in figure.findobj(Text):
                     # Labels of a logarithmic axis are mathematics, and not there before the figure is drawn.
                     text.set(parse_math="$" not in text.get_text(), fontfamily=[*_fonts()])
-                with files.replacing(folder / f"{name}.png") as temporary:
-                    figure.savefig(temporary, format="png")
-            except (OSError, files.UserError):
+                figure.savefig(folder / f"{name}.png")
+            except OSError:
                 raise
             except Exception as error:
                 progress.write(f"no figure {name}: {next(iter(str(error).splitlines()), type(error).__name__)}")
