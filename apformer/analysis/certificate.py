@@ -98,7 +98,7 @@ def query_logits(case: Case, model: Model, columns: np.ndarray) -> tuple[np.ndar
     if hasattr(case.contexts, "whole_rows"):
         logits_NTV = last_logits(model, case.contexts.whole_rows(columns, case.data), K * C)
         return codes_NKC, right_NKC, logits_NTV.reshape(N, K, C, V), used_NKC
-    filled_NKC = np.where(used_NKC, codes_NKC, codes_NKC[used_NKC][0])  # so that padding adds no string
+    filled_NKC = np.where(used_NKC, codes_NKC, codes_NKC[used_NKC].max(initial=0))  # so that padding adds no string
     codes_M, place_NKC = np.unique(filled_NKC, return_inverse=True)
     logits_MV, computed_M = np.zeros((len(codes_M), V), np.float32), np.zeros(len(codes_M), bool)
     for index_B, text_BT in case.contexts.rows(codes_M, case.cfg, case.weights):
