@@ -75,8 +75,8 @@ def located(path: Path) -> Settings:
 
     def find(name: str) -> str:
         places = (path / str(folder) / name for folder in folders)
-        found = next(filter(os.path.exists, places), name)
-        return name if os.path.isabs(name) else os.path.relpath(found)
+        found = str(next(filter(os.path.exists, places), name))
+        return name if os.path.exists(name) and os.path.samefile(found, name) else found
 
     return flags.map_paths(find, load_settings(path))
 
