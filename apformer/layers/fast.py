@@ -31,12 +31,17 @@ def slope(plain: Any, primals: Any, tangents: Any) -> Any:
 def product(plain: Any, primals: Any, tangents: Any) -> Any:
     """Derive x W. On a CPU the gradient of a wide W uses an explicit transpose of the narrower matrix."""
     (x_BTD, W_DF), (dx_BTD, dW_DF) = primals, tangents
-    rows = x_BTD.size // len(W_DF)
-    if min(W_DF.shape) < WIDE or export.is_symbolic_dim(rows) or rows < FEW:
+    if rows_of(x_BTD, W_DF) < FEW:
         by_weights_BTF = plain(x_BTD, dW_DF)
     else:
         by_weights_BTF = jax.lax.platform_dependent(x_BTD, dW_DF, cpu=_transposed, default=plain)
     return plain(x_BTD, W_DF), plain(dx_BTD, W_DF) + by_weights_BTF
+
+
+def rows_of(x_BTD: Array, W_DF: Array) -> int:
+    """Return the number of rows of x; 0 if it is symbolic or W is narrow, so that the plain product is computed."""
+    rows = x_BTD.size // len(W_DF)
+    return 0 if min(W_DF.shape) < WIDE or export.is_symbolic_dim(rows) else rows
 
 
 def _transposed(x_BTD: Array, dW_DF: Array) -> Array:

@@ -13,10 +13,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array, export
+from jax import Array
 
 from apformer.layers import Params, attention, feedforward, leaves
-from apformer.layers.fast import WIDE
+from apformer.layers.fast import rows_of
 from apformer.layers.masks import View
 
 MOST_ROWS = 128  # of x: with more, the plain product is as fast
@@ -66,8 +66,7 @@ def _transpose(layer: Params, first: str) -> Params:
 
 def product(x_BTD: Array, W_DF: Array) -> Array:
     """Return x W, (B, T, F), of a W whose transpose is stored."""
-    rows = x_BTD.size // len(W_DF)
-    if min(W_DF.shape) < WIDE or export.is_symbolic_dim(rows) or rows > MOST_ROWS:
+    if not 0 < rows_of(x_BTD, W_DF) <= MOST_ROWS:
         return feedforward.product(x_BTD, W_DF)
     return jax.lax.platform_dependent(x_BTD, W_DF, cpu=_by_outputs, default=feedforward.product)
 
