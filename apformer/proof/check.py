@@ -15,8 +15,7 @@ It prints two verdicts:
                 SAFE is not a proven bound, but far more than any rounding that we have seen.
     Rounding    The network is also right in IEEE float32, in any order of sums: each margin is above a bound of its
                 rounding (bounds.py). float64 rounds 2^29 times as finely as float32. So where these bounds hold, the
-                rounding of float64 has not changed the sign of a margin either. --theorem leaves
-                this line out.
+                rounding of float64 has not changed the sign of a margin either. --theorem leaves this line out.
 
 The tally is saved beside this file, so that a stopped proof can continue. Exit codes: 0 the theorem is proven,
 1 it is not, 2 a file is at fault.
