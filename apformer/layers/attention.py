@@ -92,7 +92,7 @@ class Attention(nn.Module):
     def __call__(self, x_BTD: Array, view: View, cache: Any = None) -> tuple[Array, dict[str, Any], Any]:
         """Return (y_BTD, {name: intermediate array}, the cache of this layer with the new keys and values)."""
         cfg, scheme = self.cfg, self.cfg.position_options
-        to_heads, mix, to_stream, *_ = view.faster or (project, attend, join)
+        to_heads, mix, to_stream, _ = view.faster or (project, attend, join, product)
         q_BTHK, k_BSHK, v_BSHK = (to_heads(x_BTD, *projection(self, name)) for name in ("query", "key", "value"))
         q_BTHK, k_BSHK = (position.rotate(scheme, x_BTHK, view.positions_BT) for x_BTHK in (q_BTHK, k_BSHK))
         if view.store is not None:

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax import Array, export
 
 from apformer.layers import Cache, at_least_float32, attention
+from apformer.layers.feedforward import product
 from apformer.layers.masks import View
 
 NARROW, HEAD = 8, 16  # largest window and head width for `by_offset`, which has an operation for each pair of them
@@ -42,7 +43,7 @@ def view(T: int, W: int) -> View:
     """Return the view of whole rows of T tokens: before their first tokens there are no keys."""
     step_1T, step_1W = (jnp.arange(size, dtype=jnp.int32)[None] for size in (T, W))
     exists_1TW = step_1T[:, :, None] + step_1W[:, None] >= W - 1
-    return View(exists_1TW, step_1T, step_1W[:, -1:], step_1W, faster=(project, attend, join))
+    return View(exists_1TW, step_1T, step_1W[:, -1:], step_1W, faster=(project, attend, join, product))
 
 
 def cached_view(cache: Cache, square: View, W: int) -> View:
@@ -60,7 +61,7 @@ def cached_view(cache: Cache, square: View, W: int) -> View:
         in_order = (jnp.concatenate([old_BHSK[rows_B1, :, slot_BP], new], axis=1) for old_BHSK, new in pairs)
         return *in_order, written
 
-    faster = (attention.project, partial(attend, order=HEADS_LAST), attention.join)
+    faster = (attention.project, partial(attend, order=HEADS_LAST), attention.join, product)
     return View(exists_BTW, square.positions_BT, step_1W[:, -1:], step_1W, store, faster)
 
 
