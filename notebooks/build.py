@@ -21,7 +21,7 @@ SKETCH = "0_from_your_sketch"
 HOW = """## Install
 This cell installs apformer unless it is already there. `SOURCE` is what pip installs: the name of a release, a wheel
 next to this notebook, the folder of the repository, or a URL such as `git+https://example.org/apformer`. An installed
-JAX keeps its version. The outputs below come from the small form (`APFORMER_SMALL=1`), on two cores."""
+JAX keeps its version. The outputs come from the small form (`APFORMER_SMALL=1`), if there is one."""
 INSTALL = """import importlib
 import subprocess
 import sys
@@ -36,7 +36,7 @@ if util.find_spec("apformer") is None:
     pip = [sys.executable, "-m", "pip", "install", "--no-color", "-q"]
     done = subprocess.run([*pip, *keep, wanted], capture_output=True, text=True)
     if done.returncode:
-        said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")][-1:]
+        said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")][:1]
         remedy = "upload a wheel of apformer beside this notebook, give SOURCE its name, and run this cell again"
         raise SystemExit(f"pip could not install apformer from {SOURCE} ({' '.join(said)}): {remedy}")
     importlib.invalidate_caches()
