@@ -117,6 +117,12 @@ def architecture_of(settings: Settings) -> ModuleType:
     return load_architecture(settings.architecture)
 
 
+def proof_config(settings: Settings) -> dict[str, Any]:
+    """Return the Config of the model for apformer.proof. A Config may name the architecture that computes the same."""
+    same_as = getattr(settings.model, "same_as", settings.architecture)
+    return dataclasses.asdict(settings.model) | {"architecture": same_as}
+
+
 def training_apply(settings: Settings) -> Callable[..., Any]:
     """Return the model's `apply` for training, with rematerialisation if training.remat is set."""
     apply = architecture_of(settings).apply

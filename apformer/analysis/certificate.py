@@ -25,7 +25,7 @@ from apformer.layers import leaves
 from apformer.machine import devices
 from apformer.proof import check, network
 from apformer.proof.check import Case, prove  # noqa: F401, for users of this module
-from apformer.settings import Settings
+from apformer.settings import Settings, proof_config
 
 BATCH_TOKENS = {"cpu": 4096}  # tokens of a batch, so that it fits into the caches; 2^20 on other devices
 LARGEST_GAP = 1e-4  # a larger difference of logits in float32 and float64 is not rounding, unless the logits are large
@@ -46,7 +46,7 @@ def case(settings: Settings, contexts: Any, params: Any) -> Case:
             has no `whole_rows`, which JAX could compute.
     """
     contexts = contexts(settings) if callable(contexts) else contexts
-    data, cfg = asdict(settings.data), asdict(settings.model) | {"architecture": settings.architecture}
+    data, cfg = asdict(settings.data), proof_config(settings)
     fault = contexts.fault(data, cfg)
     if fault and not hasattr(contexts, "whole_rows"):
         raise UserError(f"the contexts are not those of this model: {fault}; train with the recipe's own flags")

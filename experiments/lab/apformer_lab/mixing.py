@@ -46,6 +46,7 @@ class Config:
     output_projection: Literal[False] = False
     attention_sink: Literal[False] = False
     tie_embeddings: Literal[True] = True
+    same_as = "model"  # with queries and keys of 0, see `settings.proof_config`
 
     def __post_init__(self) -> None:
         config.check(self)

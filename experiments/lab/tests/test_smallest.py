@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from apformer import cli, tasks
+from apformer.analysis import certificate
 from apformer.errors import USAGE, UserError
 from apformer.runs import fit, recipes
+from apformer.runs.restore import bind_run
 from apformer.tasks.progressions import crops, generator
 from apformer.tasks.progressions.generator import Progressions, split_of
 from apformer.tokenizers import digits as tokenizer
@@ -87,3 +89,11 @@ def test_a_run_is_trained_and_certified_as_those_of_the_home_task(tmp_path, caps
     certificate = json.loads((tmp_path / "run/certificate.json").read_text())
     assert not certificate["certified"] and certificate["errors"] > 0
     assert cli.main(["predict", run, "07 30", "--terms", "1"]) == 0
+
+
+def test_the_proof_of_the_home_task_computes_the_network():
+    settings = recipes.parse(DATA.split())
+    params = fit.initial_state(settings).params
+    case = certificate.case(settings, smallest.contexts, params)
+    gaps = [gap for _, gap in certificate.compare(case, bind_run(settings, params))]
+    assert case.fault is None and 0 < max(gaps) < 1e-4
