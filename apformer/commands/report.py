@@ -83,19 +83,22 @@ def write(
 
 def _of_run(path: Path, settings: Settings, params: Any, step: int, member: int, missing: dict[str, str]) -> dict:
     """Return the part of the page's data that every run has."""
-    architecture = settings.architecture
+    architecture, flags = settings.architecture, directory.recorded(path, "flags")
+    of_sweep = dict(enumerate(directory.recorded(path, "members", list)))
+    seed, flags["optimizer"] = of_sweep.get(member, (settings.training.seed + member, flags["optimizer"]))
     metrics = attempt(missing, "metrics", lambda: read_metrics(path))
     data = {
         "name": path.resolve().name,
         "architecture": architecture,
         "model": asdict(settings.model),
-        "settings": directory.recorded(path, "flags"),
+        "settings": flags,
         "versions": directory.recorded(path, "versions"),
         "source": directory.recorded(path, "data"),
         "parameters": optax.tree.size(params),
         "parameters_sha256": provenance.digest(params),
         "step": step,
         "member": member,
+        "seed": seed,
         "missing": missing,
         "metrics": metrics,
         "diverged": diverged(metrics or []),

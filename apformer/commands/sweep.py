@@ -20,6 +20,7 @@ import os
 import re
 import shlex
 from collections.abc import Sequence
+from dataclasses import asdict
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -60,6 +61,12 @@ class Program(NamedTuple):
         first = self.settings[0]
         members = len(self.settings) * first.training.members
         return with_part(first, "training", members=members)
+
+    @property
+    def members(self) -> list[tuple[int, dict]]:
+        """Return (seed, flags of the optimizer) of each member of the population."""
+        run = self.settings[0].training
+        return [(run.seed + n, asdict(each.optimizer)) for each in self.settings for n in range(run.members)]
 
 
 def main(args: list[str]) -> None:
@@ -118,7 +125,8 @@ def programs(flags: Flags) -> list[Program]:
     """Return the programs that train all combinations. Raises UserError for one that no run can follow."""
     varied = {flag: values for flag, values in flags.items() if isinstance(values, list)}
     fixed = {flag: value for flag, value in flags.items() if not isinstance(value, list)}
-    numbers = {flag: varied.pop(flag) for flag in [*varied] if flag in optimizer.Config().hyper()}
+    plain = [flag for flag, values in varied.items() if "--" not in ",".join(values)]  # without flags of their own
+    numbers = {flag: varied.pop(flag) for flag in plain if flag in optimizer.Config().hyper()}
     result: list[Program] = []
     for shared in _choices(varied):
         combinations = [shared | chosen for chosen in _choices(numbers)]
@@ -240,7 +248,7 @@ def train(path: Path, program: Program) -> None:
             step, state = checkpoint.load(path / "checkpoints", abstract_state(settings))
         else:
             (_, rows), step = tasks.of(settings).load(settings), 0
-            begin(path, settings, rows)
+            begin(path, settings, rows, members=program.members)
             hypers = [each.optimizer.hyper() for each in program.settings]
             state = initial_state(program.settings[0], hypers=hypers)
         directory.forget_after(path, step)

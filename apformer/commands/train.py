@@ -25,7 +25,7 @@ from apformer.errors import DATA, USAGE, UserError, tell, typed
 from apformer.flags import require_whole
 from apformer.formats import gpt2
 from apformer.machine import devices, processes
-from apformer.report import progress, tables
+from apformer.report import progress, tables, trackers
 from apformer.runs import checkpoint, directory, provenance, recipes
 from apformer.runs.begin import begin
 from apformer.runs.fit import abstract_state, fit, initial_state, validation_loss
@@ -147,6 +147,7 @@ def go_on(path: Path, step: int | None = None, steps: int | None = None) -> None
                 config = files.read_json(path / "config.json")
                 config["flags"]["training"]["steps"] = steps
                 files.write_json(path / "config.json", config)
+                trackers.renew(path / settings.training.log_to, step)  # another schedule
             tell(f"{path}: resumed at step {step:,} of {settings.training.steps:,}")
         directory.forget_after(path, step)
         finish(path, settings, rows, state)

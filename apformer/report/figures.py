@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
-from itertools import cycle
+from itertools import cycle, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -158,8 +158,8 @@ def losses(curves: list[tuple[str, list[tuple]]]) -> "Figure":
         curves: Pairs of a name and [(step, loss of each member)].
     """
     figure, (axes,) = panels("Validation loss: median of the members, least to greatest")
-    for (name, points), colour in zip(curves, cycle((BLUE, ORANGE, SKY, GREY))):
-        band(axes, points, colour, label=name, marker="o", markersize=3)
+    for (name, points), (marker, colour) in zip(curves, cycle(product("os^v", (BLUE, ORANGE, SKY, GREY)))):
+        band(axes, points, colour, label=name, marker=marker, markersize=4)
     axes.set(xlabel="step", ylabel="loss (nats, log scale)")
     _log_axis(axes)
     axes.legend(frameon=False, fontsize=8)

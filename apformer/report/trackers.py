@@ -96,6 +96,13 @@ class Tracker:
                 self.end(True)
 
 
+def renew(folder: Path, step: int) -> None:
+    """Let a log that has lines after a step begin anew, as those lines are gone: TensorBoard drops its earlier ones."""
+    with suppress(UserError):  # a damaged one is named later
+        if (logged := read_logged(folder / "logged.json")) and logged["step"] > step:
+            (folder / "logged.json").unlink()
+
+
 def scalars(record: dict) -> dict[str, float]:
     """Return {name: number} of the finite numbers of a line; members of a population have names such as loss/3."""
     numbers = {}
@@ -125,10 +132,12 @@ def _tensorboard(folder: Path, logged: dict, config: dict) -> tuple[Callable, Ca
     """Return log(step, scalars) and end(failed) of a new event file in a folder."""
     # SummaryWriter of tensorboardX writes in a thread, and waits for it forever if a full disk has killed it.
     from tensorboardX.event_file_writer import EventsWriter
-    from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
+    from tensorboardX.proto.event_pb2 import Event, SessionLog  # pyright: ignore[reportAttributeAccessIssue]
     from tensorboardX.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
 
     events = EventsWriter(str(folder / "events"), f".{os.getpid()}.{logged['step']}")
+    # TensorBoard drops the events of later steps, which another schedule has left.
+    events.write_event(Event(step=logged["step"] + 1, session_log=SessionLog(status=SessionLog.START)))
 
     def log(step: int, scalars: dict[str, float]) -> None:
         values = [Summary.Value(tag=name, simple_value=value) for name, value in scalars.items()]

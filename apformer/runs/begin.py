@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,11 @@ from apformer.settings import Settings
 from apformer.tasks import settings_file
 
 
-def begin(path: Path, settings: Settings, rows: Any, start_params: Any = None) -> None:
-    """Write config.json of a new run, and the files of its task. start_params: see `initial_state`."""
+def begin(path: Path, settings: Settings, rows: Any, start_params: Any = None, members: Sequence = ()) -> None:
+    """Write config.json of a new run, and the files of its task.
+
+    start_params: see `initial_state`. members: of a sweep, (seed, flags of the optimizer) of each.
+    """
     task = tasks.of(settings)
     data = task.describe(settings, rows)
     processes.agree("data", data)
@@ -28,6 +32,8 @@ def begin(path: Path, settings: Settings, rows: Any, start_params: Any = None) -
         "directory": [str(cwd), os.path.relpath(cwd, path)],  # that relative paths among the flags start from
         "data": data,
     }
+    if members:
+        config["members"] = members
     if start_params is not None:
         config["init_from_sha256"] = provenance.digest(start_params)
     texts = task.files(rows)

@@ -126,16 +126,21 @@ def load_params(
 
     def params_of(state: TrainState) -> Any:
         params = train.trained(state)
-        params = params if members == 1 else jax.tree.map(lambda leaf: leaf[member], params)
+        params = params if members == 1 else jax.tree.map(lambda leaf: leaf[chosen], params)
         return tasks.of(settings).model_params(params, settings) if merged else params
 
-    newest, state = checkpoint.load(folder, abstract, steps[-1])
-    member = _choose(path, newest, members, member)
-    last = params_of(state)
-    if len(steps) == 1:
-        return last, newest, member
-    params = [params_of(checkpoint.load(folder, abstract, step)[1]) for step in steps[:-1]] + [last]
-    return jax.tree.map(lambda *leaves: sum(leaves) / len(leaves), *params), newest, member
+    try:
+        newest, state = checkpoint.load(folder, abstract, steps[-1])
+        chosen = _choose(path, newest, members, member)
+        last = params_of(state)
+        if len(steps) == 1:
+            return last, newest, chosen
+        params = [params_of(checkpoint.load(folder, abstract, step)[1]) for step in steps[:-1]] + [last]
+    except (UserError, selection.Damaged):
+        if step is None and not {*steps} <= {None, *selection.steps(folder)}:
+            return load_params(path, settings, member, None, merged)  # the process that trains has removed one
+        raise
+    return jax.tree.map(lambda *leaves: sum(leaves) / len(leaves), *params), newest, chosen
 
 
 def load_result(path: Path, settings: Settings, name: str) -> tuple[dict[str, Any], Any]:

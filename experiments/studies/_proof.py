@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
+import _lab  # noqa: F401
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -17,6 +17,7 @@ import sys
 import time
 from dataclasses import dataclass
 
+import _lab  # noqa: F401
 import _study
 from apformer_lab import continuation
 from tyro.conf import Positional

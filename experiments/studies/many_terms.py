@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import _lab  # noqa: F401
 import _study
 import jax
 import jax.numpy as jnp

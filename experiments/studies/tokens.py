@@ -176,6 +176,7 @@ def run(args):
     """Train and measure what is missing, print the table and draw the figure."""
     _study.check_sizes(args, "min_count", "row_bytes", "steps", "batch_size", "members")
     flags.require("steps", args.steps % 50 == 0, args, "a multiple of 50")
+    flags.require_whole("vocab_size", args, 256)
     parts = corpus.split(corpus.read(args.text), corpus.Config())
     study = _study.Study("tokens", args)
     for kind in KINDS:

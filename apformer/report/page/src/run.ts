@@ -115,6 +115,7 @@ export interface Run extends Omit<Words, "end"> {
   parameters_sha256: string;
   step: number;
   member: number;
+  seed: number;
   /** The vocabulary of the sources, if that of the translations is another. */
   source_words?: Words;
   task: Task;

@@ -23,8 +23,8 @@ export function header(run: Run): HTMLElement {
 
 /** The run in one sentence. */
 function sentence(run: Run): string {
-  const { members, seed } = run.settings.training;
-  const member = members > 1 ? ` This page shows member ${run.member} of ${members}, seed ${seed + run.member}.` : "";
+  const { members } = run.settings.training;
+  const member = members > 1 ? ` This page shows member ${run.member} of ${members}, seed ${run.seed}.` : "";
   const lost = run.diverged.map((one) => `${one.member} at step ${one.step.toLocaleString("en")}`).join(", ");
   const diverged = lost && ` Diverged and left out: member ${lost}.`;
   return `${about(run)} that ${run.task.does}.${member}${diverged}`;
@@ -71,11 +71,10 @@ function by(witnesses: { witness: string }[]): string {
 
 function facts(run: Run): HTMLElement {
   const list: [string, string, string][] = [["parameters", run.parameters.toLocaleString("en"), ""], ...run.facts];
-  const { steps, seed, members } = run.settings.training;
   list.push([
     "best checkpoint",
     `step ${run.step.toLocaleString("en")}`,
-    `of ${steps.toLocaleString("en")}, seed ${seed}${members > 1 ? ` to ${seed + members - 1}` : ""}`,
+    `of ${run.settings.training.steps.toLocaleString("en")}, seed ${run.seed}`,
   ]);
   return h(
     "dl",
