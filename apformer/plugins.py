@@ -76,7 +76,10 @@ def load(group: str, name: str, builtin: tuple[str, ...], package: str, required
     for kind in (getattr(module, each) for each in required if each.istitle()):
         for field in dataclasses.fields(kind):
             if isinstance(field.type, str):  # after `from __future__ import annotations`
-                field.type = get_type_hints(kind, include_extras=True)[field.name]
+                try:
+                    field.type = get_type_hints(kind, include_extras=True)[field.name]
+                except (NameError, SyntaxError, TypeError) as error:
+                    raise fault(group, name, f"whose {kind.__name__} has a wrong type ({error})") from error
     return module
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from apformer import files, tasks
+from apformer import files, plugins, tasks
 from apformer.commands import Run
 from apformer.errors import UserError, tell
 from apformer.files import FilePath
@@ -144,4 +144,7 @@ def draw(path: Path, settings: Settings, rows: Any, evaluation: tasks.Evaluation
 def measure(settings: Settings, rows: Any, params: Any) -> tasks.Evaluation:
     """Return the task's Evaluation of parameters, with a progress bar."""
     with progress.reporting("evaluate") as report:
-        return tasks.of(settings).evaluate(bind_run(settings, params), settings, rows, report)
+        evaluation = tasks.of(settings).evaluate(bind_run(settings, params), settings, rows, report)
+    if not hasattr(evaluation, "doubt"):
+        raise plugins.fault(tasks.GROUP, settings.task, "whose `evaluate` returns no tasks.Evaluation")
+    return evaluation

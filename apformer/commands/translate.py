@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tyro.conf import Positional
 
 from apformer import files, tasks
-from apformer.errors import tell
+from apformer.errors import UserError, tell
 from apformer.files import FilePath
 from apformer.flags import prompts, require, require_whole
 from apformer.report import progress
@@ -54,6 +54,8 @@ def translate(args: Translate) -> None:
     run = restore.load(place, args.member)
     translate = tasks.ability(run.settings, "translate", run.path)
     options = {flag: getattr(args, flag) for flag in ("beams", "alpha") if getattr(args, flag) is not None}
+    if options and args.temperature:
+        raise UserError(f"--{min(options)} is of the search, and --temperature draws without one: drop one of the two")
     run = run._replace(settings=with_part(run.settings, "options", **options))
     check(run.settings)
     letters = run.path / corpus.LETTERS

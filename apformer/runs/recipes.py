@@ -102,7 +102,7 @@ def _read(start: Settings, args: list[str], program: str) -> Settings:
         from tyro.conf import arg
 
         explained = arg(help="Kind of model: model, the decoder-only transformer, or recurrent. The recipe decides it.")
-        fields.append(("architecture", Annotated[Literal[architectures], explained], start.architecture))
+        fields.append(("architecture", Annotated[Literal[(*architectures,)], explained], start.architecture))
     recipe = start.training.recipe
     program += f" --recipe {recipe}" * (recipe != Training.recipe)
     try:
