@@ -53,13 +53,14 @@ def long(key: jax.Array, cfg: Config, batch_size: int) -> Progressions:
 
     Pure; all but key are static under jit.
     """
-    keys, most, top = jax.random.split(key, 3), most_terms(cfg), 10**cfg.digits - 1
-    terms_B = min(3, most) + below(keys[0], max(1, most - 2), batch_size)
+    terms_key, difference_key, first_key = jax.random.split(key, 3)
+    most, top = most_terms(cfg), 10**cfg.digits - 1
+    terms_B = min(3, most) + below(terms_key, max(1, most - 2), batch_size)
     fits_B = top // (terms_B - 1)
     low_B, high_B = jnp.maximum(cfg.min_difference, -fits_B), jnp.minimum(cfg.max_difference, fits_B)
-    difference_B = low_B + below(keys[1], high_B - low_B + 1)
+    difference_B = low_B + below(difference_key, high_B - low_B + 1)
     span_B = (terms_B - 1) * difference_B
-    first_B = jnp.maximum(-span_B, 0) + below(keys[2], top + 1 - abs(span_B))
+    first_B = jnp.maximum(-span_B, 0) + below(first_key, top + 1 - abs(span_B))
     terms_B = jnp.minimum(fitting(first_B, difference_B, cfg.digits), most)
     return Progressions(first_B, difference_B, jnp.where(split_of(difference_B, first_B) == 0, terms_B, 0))
 
@@ -71,21 +72,21 @@ def near_round(key: jax.Array, cfg: Config, batch_size: int, terms: int) -> Prog
 
     Pure; all but key are static under jit.
     """
-    keys = jax.random.split(key, 7)
+    j_key, i_key, r_key, m_key, difference_key, before_key, place_key = jax.random.split(key, 7)
     power_J, top = jnp.asarray(10 ** np.arange(cfg.digits + 1), jnp.int32), 10**cfg.digits - 1
-    j_B = 1 + below(keys[0], cfg.digits, batch_size)
-    i_B = below(keys[1], j_B)
-    r_B = below(keys[2], 2 * power_J[i_B] + 1) - power_J[i_B]
-    term_B = below(keys[3], power_J[cfg.digits - j_B] + 1) * power_J[j_B] + r_B
-    exact_B = draw(keys[4], cfg, batch_size).difference_B
+    j_B = 1 + below(j_key, cfg.digits, batch_size)
+    i_B = below(i_key, j_B)
+    r_B = below(r_key, 2 * power_J[i_B] + 1) - power_J[i_B]
+    term_B = below(m_key, power_J[cfg.digits - j_B] + 1) * power_J[j_B] + r_B
+    exact_B = draw(difference_key, cfg, batch_size).difference_B
     # Round the difference to a random place, so that earlier terms are as close to round numbers.
-    place_B = power_J[below(keys[6], cfg.digits, batch_size)]
+    place_B = power_J[below(place_key, cfg.digits, batch_size)]
     round_B = exact_B // place_B * place_B
     in_range_B = (cfg.min_difference <= round_B) & (round_B <= cfg.max_difference)
     difference_B = jnp.where(in_range_B, round_B, exact_B)
     # The number of terms before this term is random, at most as many as fit.
     room_B = jnp.where(difference_B < 0, top - term_B, term_B) // jnp.maximum(abs(difference_B), 1)
-    before_B = jnp.minimum(2 + below(keys[5], terms - 2, batch_size), room_B)
+    before_B = jnp.minimum(2 + below(before_key, terms - 2, batch_size), room_B)
     first_B = jnp.clip(term_B - before_B * difference_B, 0, top)
     fits_B = (before_B >= 2) & (0 <= term_B) & (term_B <= top) & (split_of(difference_B, first_B) == 0)
     terms_B = jnp.minimum(fitting(first_B, difference_B, cfg.digits), terms)

@@ -29,18 +29,18 @@ def sample(key: jax.Array, cfg: Config, batch_size: int) -> Batch:
 
     Pure; all but key are static under jit. The Batch has shape (batch_size, 2 * (digits + 1) - 1).
     """
-    keys = jax.random.split(key, 3)
+    row_key, small_key, digit_key = jax.random.split(key, 3)
     low, high = max(cfg.min_difference, 1 - UNSPLIT_BELOW), min(cfg.max_difference, UNSPLIT_BELOW - 1)
     small = batch_size // 8 if low <= high else 0
-    parts = [draw(keys[0], cfg, batch_size - small)]
+    parts = [draw(row_key, cfg, batch_size - small)]
     if small:  # all of their lines are training lines
-        parts.append(draw(keys[1], replace(cfg, min_difference=low, max_difference=high), small))
+        parts.append(draw(small_key, replace(cfg, min_difference=low, max_difference=high), small))
     first_B, difference_B, _ = (jnp.concatenate(leaves) for leaves in zip(*parts, strict=True))
 
     difference_BV, _, train_BV = siblings(first_B, first_B + difference_B, cfg)
     p_BV = bayes.probability(jnp.repeat(first_B, 10), difference_BV.ravel(), cfg).reshape(difference_BV.shape)
     seen_BV = jnp.where(train_BV, p_BV, 0.0)
-    digit_B1 = jax.random.categorical(keys[2], jnp.log(seen_BV))[:, None]
+    digit_B1 = jax.random.categorical(digit_key, jnp.log(seen_BV))[:, None]
     redrawn_B = jnp.take_along_axis(difference_BV, digit_B1, axis=1)[:, 0]
     difference_B = jnp.where(jnp.arange(batch_size) < batch_size - small, redrawn_B, difference_B)
 
