@@ -113,7 +113,8 @@ def _in_words(metrics: dict) -> str:
 
 def finite_mean(values: Any) -> float:
     """Return the mean of the finite values; infinity if there are none."""
-    finite = np.ravel(values)[np.isfinite(np.ravel(values))]
+    values = np.asarray(values)
+    finite = values[np.isfinite(values)]
     return float(np.mean(finite)) if finite.size else np.inf
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 
 from apformer import __version__, plugins
 from apformer.errors import UserError
@@ -45,7 +44,7 @@ def digest(params: Any) -> str:
     """Return the sha256 of the bytes of all parameters."""
     digest = hashlib.sha256()
     for leaf in jax.tree.leaves(jax.device_get(params)):
-        digest.update(np.ascontiguousarray(leaf).tobytes())
+        digest.update(leaf.tobytes())
     return digest.hexdigest()
 
 
