@@ -39,8 +39,7 @@ NEEDS = {  # {flag: the flags that it goes with}
     "merges": ["text"],
     "special_tokens": ["text", "file"],
 }
-Said = tuple[dict[str, Any], list[str]]
-"""An answer as JSON, and as lines."""
+Answer = tuple[dict[str, Any], list[str]]  # as JSON, and as lines
 BYTE_PAIRS = 1000  # tokens to learn without --vocab_size
 
 
@@ -95,12 +94,13 @@ def _check(args: Tokenize) -> None:
     for flag, needed in NEEDS.items():
         if flag in flags and not any(name in flags for name in needed):
             raise UserError(f"--{flag} is for --{' or --'.join(needed)}: give --{needed[0]}, or drop it")
-    if "train" not in flags and "tokenizer" not in flags:
+    if "train" in flags:
+        if "tokenizer" in flags:
+            raise UserError(f"--train makes a new tokenizer: drop {args.tokenizer}, or --train")
+        if "out" not in flags:
+            raise UserError("--out is missing: name the new file, as in `--out tokenizer.json`")
+    elif "tokenizer" not in flags:
         raise UserError(f"no tokenizer is named: give its file or folder, as in `{EXAMPLE}`")
-    if "train" in flags and "tokenizer" in flags:
-        raise UserError(f"--train makes a new tokenizer: drop {args.tokenizer}, or --train")
-    if "train" in flags and "out" not in flags:
-        raise UserError("--out is missing: name the new file, as in `--out tokenizer.json`")
     if args.by == "characters" and "vocab_size" in flags:
         raise UserError(f"--vocab_size {args.vocab_size} is for byte pairs: drop it")
 
@@ -118,7 +118,7 @@ def load(path: str | Path) -> Tokenizer:
     return pretrained.load(path)
 
 
-def train(args: Tokenize) -> Said:
+def train(args: Tokenize) -> Answer:
     """Learn a tokenizer from the file of --train, and save it."""
     file, out = str(args.train), str(args.out)
     refuse_to_overwrite(out)
@@ -134,7 +134,7 @@ def train(args: Tokenize) -> Said:
     return {"out": out, "vocab_size": tokenizer.vocab_size}, [f"{out}: {_kind(tokenizer)}"]
 
 
-def _use(tokenizer: Tokenizer, args: Tokenize) -> Said:
+def _use(tokenizer: Tokenizer, args: Tokenize) -> Answer:
     """Describe a tokenizer, encode a text or decode ids."""
     if args.decode is not None:
         text = tokenizer.decode(args.decode)
