@@ -179,13 +179,14 @@ def load(folder: str | Path, abstract_state: Any, step: int | None = None) -> tu
     folder, saved = Path(folder).absolute(), selection.steps(folder)
     if step is not None and step not in saved:
         raise UserError(f"{folder} holds no checkpoint of step {step}: it holds {saved or 'none'}", CHECKPOINT)
+    steps, on_damage = (saved[::-1], selection.set_aside) if step is None else ([step], selection.refuse)
     leaves, newest = named(abstract_state, "/"), None
     expected = _signature(leaves)
-    for candidate in reversed(saved) if step is None else [step]:
+    for candidate in steps:
         path = folder / str(candidate)
         try:
             facts = selection.read_facts(path)
-            for name in {**facts.tree, **expected}:
+            for name in facts.tree | expected:
                 if facts.tree.get(name) != expected.get(name):
                     fault = f"{name} is {facts.tree.get(name, 'absent')}, not {expected.get(name, 'absent')}"
                     remedy = "give the flags the run was trained with"
@@ -194,15 +195,15 @@ def load(folder: str | Path, abstract_state: Any, step: int | None = None) -> tu
         except Damaged as damage:
             if not path.exists():  # the process that trains has just removed it: look again
                 return load(folder, abstract_state, step)
-            (selection.set_aside if step is None else selection.refuse)(path, damage)
-            continue
-        newest = newest or (candidate, facts, arrays)
+            on_damage(path, damage)
+        else:
+            newest = newest or (candidate, facts, arrays)
     if newest is None:
         raise UserError(f"{folder} holds no valid checkpoint: restore one from a copy, or train anew", CHECKPOINT)
-    found_step, facts, arrays = newest
+    step, facts, arrays = newest
     data = jax.device_put(arrays, may_alias=False)
     data |= {name: jax.random.wrap_key_data(data[name], impl=impl) for name, impl in facts.keys.items()}
-    return found_step, jax.tree.unflatten(jax.tree.structure(abstract_state), [data[name] for name in leaves])
+    return step, jax.tree.unflatten(jax.tree.structure(abstract_state), [data[name] for name in leaves])
 
 
 def _read(path: Path, leaves: dict[str, Any], facts: Facts) -> Arrays:
