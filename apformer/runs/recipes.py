@@ -148,12 +148,13 @@ def _with_warmup(settings: Settings, args: list[str]) -> Settings:
 def _variants(task: str) -> Iterator[tuple[str, str, Settings]]:
     """Yield (recipe, other flags, its settings): recipes of the task first, the default recipe first among equals."""
     items = tasks.recipes().items()
-    for recipe, other in sorted(items, key=lambda item: (item[1] != task, item[0] != Training.recipe)):
-        make, values = tasks.load(other).RECIPES[recipe], {"": {}}
+    for recipe, owner in sorted(items, key=lambda item: (item[1] != task, item[0] != Training.recipe)):
+        module = tasks.load(owner)
+        make, variants = module.RECIPES[recipe], [("", {})]
         if "architecture" in _arguments(recipe):
-            values |= {f" --architecture {name}": {"architecture": name} for name in tasks.load(other).ARCHITECTURES}
+            variants += [(f" --architecture {name}", {"architecture": name}) for name in module.ARCHITECTURES]
         with suppress(Exception):  # a faulty recipe of a package; naming it gives its error
-            yield from [(recipe, words, make(**value)) for words, value in values.items()]
+            yield from [(recipe, words, make(**arguments)) for words, arguments in variants]
 
 
 def _what_fits(sentence: str, settings: Settings) -> str:
