@@ -59,8 +59,8 @@ def evaluate(
         count = len(part.sources)
         scored[name] = {"sentences": count} | scores.score([*islice(rest, count)], part.targets, language)
     head = ("source", "reference", "translation")
-    columns = zip(test.sources, test.targets, translations, strict=True)
-    lines = [dict(zip(head, line, strict=True)) for line in columns]
+    triples = [*zip(test.sources, test.targets, translations, strict=True)]
+    lines = [dict(zip(head, triple, strict=True)) for triple in triples]
     result = {
         "beams": options.beams,
         "alpha": options.alpha,
@@ -71,8 +71,7 @@ def evaluate(
         "samples": spread(lines, SAMPLES),
         "listed": listed(lines),
     }
-    table_rows = (head, *(line.values() for line in lines))
-    clean = ["\t".join(" ".join(cell.split()) for cell in row) + "\n" for row in table_rows]
+    clean = ["\t".join(" ".join(cell.split()) for cell in row) + "\n" for row in (head, *triples)]
     shown = next((n for n in range(len(lines)) if 4 <= len(tokens[n]) <= 16), 0)
     written = tokens[shown][: cfg.longest - 1]  # learned positions must also hold the end token before it
     figures = draw_attention(model.params, settings.model, sources[shown], written, tokenizers)
