@@ -144,23 +144,21 @@ def read_files(files: tuple[str, str]) -> Lines:
 
     Raises UserError (exit DATA) that names a file.
     """
-    sides = [lines_of(file) for file in files]
-    if len(sides[0]) != len(sides[1]):
-        counts = " and ".join(f"{file} has {len(side):,} lines" for file, side in zip(files, sides, strict=True))
+    source, target = files
+    sources, targets = map(lines_of, files)
+    if len(sources) != len(targets):
+        counts = f"{source} has {len(sources):,} lines and {target} has {len(targets):,} lines"
         raise UserError(f"{counts}: give two files whose lines belong together", DATA)
-    blank, filled = [], []
-    for n, source in enumerate(sides[0]):
-        (filled if source.strip() else blank).append(n)
-    untranslated = [n for n in filled if not sides[1][n].strip()]
-    for file, lines, use in zip(
-        files, (blank, untranslated), ("left out, with their translations", "kept"), strict=True
-    ):
+    filled = [n for n, sentence in enumerate(sources) if sentence.strip()]
+    blank = sorted({*range(len(sources))} - {*filled})
+    untranslated = [n for n in filled if not targets[n].strip()]
+    for file, lines, use in (source, blank, "left out, with their translations"), (target, untranslated, "kept"):
         if lines:
             some = ", ".join(str(n + 1) for n in lines[:5]) + (", ..." if len(lines) > 5 else "")
             tell(f"{file}: {len(lines):,} empty lines ({some}) are {use}")
     if not filled:
-        raise UserError(f"{files[0]} has only empty lines: give a sentence a line", DATA)
-    return Lines(sides[0], sides[1], files).choose(filled)
+        raise UserError(f"{source} has only empty lines: give a sentence a line", DATA)
+    return Lines(sources, targets, files).choose(filled)
 
 
 def lines_of(file: str | Path) -> list[str]:
