@@ -20,8 +20,8 @@ def mined_rows(settings: Settings) -> int:
     return int(settings.options.hard_fraction * settings.training.batch_size)
 
 
-def hardest(batch: Batch, ordinary: int, mined: int, predict: Callable[..., jax.Array], *others: Any) -> jax.Array:
-    """Return the indices of the rows to train on: the ordinary ones, and the hardest of the candidates after them.
+def hardest(batch: Batch, ordinary: int, mined: int, predict: Callable[..., jax.Array], *others: Any) -> tuple:
+    """Return (batch, *others) of the rows to train on: the ordinary ones, and the hardest of the candidates after them.
 
     Args:
         batch: Ordinary rows, then candidates.
@@ -44,4 +44,5 @@ def hardest(batch: Batch, ordinary: int, mined: int, predict: Callable[..., jax.
     )
     nats_B = jax.lax.map(worst, candidates).T.reshape(B)
     _, hardest_B = jax.lax.top_k(nats_B, mined)
-    return jnp.concatenate([jnp.arange(ordinary, dtype=hardest_B.dtype), ordinary + hardest_B])
+    index_B = jnp.concatenate([jnp.arange(ordinary, dtype=hardest_B.dtype), ordinary + hardest_B])
+    return jax.tree.map(lambda leaf: leaf[index_B], (batch, *others))

@@ -230,8 +230,7 @@ def make_loss(settings: Settings) -> Loss:
         rows, start_B, ordinary = step.rows, step.start_B, settings.training.batch_size - mined
         if mined:
             fixed = partial(_apply, jax.lax.stop_gradient(params), settings)
-            index_B = hardest(rows, ordinary, mined, fixed, start_B)
-            rows, start_B = jax.tree.map(lambda leaf: leaf[index_B], (rows, start_B))
+            rows, start_B = hardest(rows, ordinary, mined, fixed, start_B)
         logits_BTV = predict(rows.tokens_BT[:, :-1], start_B, row_key)
         metrics = measure(*jax.tree.map(lambda leaf: leaf[:ordinary], (logits_BTV, rows)))
         alone = step.prefixes is not None and settings.options.prefix_loss == "alone"

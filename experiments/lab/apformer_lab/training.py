@@ -119,8 +119,7 @@ def make_loss(settings: Settings) -> Any:
         if key is not None and mined:
             ordinary = run.batch_size - mined
             fixed = jax.lax.stop_gradient(params)
-            index_B = hardest(batch, ordinary, mined, partial(apply, fixed, cfg=settings.model))
-            batch = jax.tree.map(lambda leaf: leaf[index_B], batch)
+            (batch,) = hardest(batch, ordinary, mined, partial(apply, fixed, cfg=settings.model))
 
         def measure(logits_BTV: jax.Array, batch: Batch) -> dict:
             logits_BTV, batch = jax.tree.map(lambda leaf: leaf[:ordinary], (logits_BTV, batch))
