@@ -72,24 +72,27 @@ def outcomes(rows: Progressions, digits: int, model: Model, progress: Progress =
     nats_B, done_B = np.zeros(total), np.zeros(total, bool)
     right = {mode: np.ones_like(counts_BN) for mode in MODES}
 
-    def in_terms(tokens_BT: jax.Array) -> np.ndarray:
-        return np.asarray(tokens_BT).reshape(len(tokens_BT), -1, digits + 1)
+    def compare(mode: str, row_B: np.ndarray, batch: Batch, predicted_BT: jax.Array) -> np.ndarray:
+        """Note which terms are right, and return the predicted and the true terms, (2, B, N, characters)."""
+        terms_2BT = np.stack([predicted_BT, batch.tokens_BT[:, start:]])
+        terms_2BNC = terms_2BT.reshape(*terms_2BT.shape[:2], -1, digits + 1)
+        right_BN = np.equal(*terms_2BNC).all(-1)
+        right[mode][row_B, : right_BN.shape[1]] = right_BN[: len(row_B)]
+        return terms_2BNC
 
     reads_ahead = _reads_ahead(next(_batches(rows, np.arange(total), digits))[1], start, model)
     for row_B, batch in _batches(rows, np.arange(total), digits):
         size, (nats, forced_BT, sure) = len(row_B), jax.device_get(_teacher_forced(batch, start, model))
-        forced_BNC, truth_BNC = in_terms(forced_BT[:size]), in_terms(batch.tokens_BT[:size, start:])
         nats_B[row_B], done_B[row_B] = nats[:size], sure[:size] & (not reads_ahead)
-        right_BN = (forced_BNC == truth_BNC).all(-1)
-        right["teacher_forced"][row_B, : right_BN.shape[1]] = right_BN
-        for b, n in sections.spread(np.argwhere(~right_BN & counts_BN[row_B, : right_BN.shape[1]]).tolist(), EXAMPLES):
+        forced_BNC, truth_BNC = compare("teacher_forced", row_B, batch, forced_BT)
+        wrong_BN = counts_BN[row_B] & ~right["teacher_forced"][row_B]
+        for b, n in sections.spread(np.argwhere(wrong_BN).tolist(), EXAMPLES):
             wrong.append((row_B[b], n, truth_BNC[b, n], forced_BNC[b, n]))
         progress(int(done_B.sum()), total)
     for row_B, batch in _batches(rows, np.flatnonzero(~done_B), digits):
-        prompt_BT, truth_BT = batch.tokens_BT[:, :start], batch.tokens_BT[:, start:]
-        free_BT = greedy(prompt_BT, np.full(len(prompt_BT), start, np.int32), truth_BT.shape[1], model)
-        right_BN = (in_terms(free_BT) == in_terms(truth_BT)).all(-1)
-        right["free_running"][row_B, : right_BN.shape[1]] = right_BN[: len(row_B)]
+        B, T = batch.tokens_BT.shape
+        free_BT = greedy(batch.tokens_BT[:, :start], np.full(B, start, np.int32), T - start, model)
+        compare("free_running", row_B, batch, free_BT)
         done_B[row_B] = True
         progress(int(done_B.sum()), total)
     errors = [
