@@ -77,11 +77,11 @@ def read_rows(settings: Settings) -> shards.Prepared:
     text = corpus.read(cfg.text)
     if not text:
         raise UserError(f"{cfg.text} is empty: give a text to train on", DATA)
-    parts = corpus.split(text, cfg)
+    train_text, validation_text = corpus.split(text, cfg)
     if cfg.tokenizer == "characters":
         tokenizer = text_tokenizer.train_characters(text)
     elif cfg.tokenizer == "byte_pairs":
-        tokenizer = text_tokenizer.train_byte_pairs(parts[0], vocab_size)
+        tokenizer = text_tokenizer.train_byte_pairs(train_text, vocab_size)
     else:
         tokenizer = pretrained.load(cfg.tokenizer)
     if source is not None:
@@ -90,15 +90,17 @@ def read_rows(settings: Settings) -> shards.Prepared:
         with suppress(UserError):  # a folder without a tokenizer, or one that is gone when a run is resumed
             if tokenizer.to_json() != pretrained.load(source).to_json():
                 tell(f"the tokenizer of {cfg.tokenizer} is not that of {source}: ids mean other pieces than it learned")
-    dtype, tokens = np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32, []
-    for name, part in zip(("training", "validation"), parts, strict=True):
+    dtype = np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32
+
+    def encode(part: str, name: str) -> np.ndarray:
         try:
-            tokens.append(tokenizer.encode(part, allowed_special="all" if cfg.special_tokens else ()).astype(dtype))
+            return tokenizer.encode(part, allowed_special="all" if cfg.special_tokens else ()).astype(dtype)
         except UserError as error:
             raise UserError(f"the {name} part of {cfg.text}: {error}", error.exit_code) from None
-    train_N, validation_N = tokens
+
+    train_N, validation_N = encode(train_text, "training"), encode(validation_text, "validation")
     sha256 = hashlib.sha256(text.encode()).hexdigest()
-    return shards.Prepared(train_N, validation_N, len(parts[1]), tokenizer, sha256)
+    return shards.Prepared(train_N, validation_N, len(validation_text), tokenizer, sha256)
 
 
 def _prepared_rows(cfg: corpus.Config) -> shards.Prepared:
