@@ -116,7 +116,7 @@ def best(facts: dict[int, Facts]) -> int | None:
         finite = [score for score in facts[step].scores if score is not None]
         if finite:
             means[step] = np.mean(finite)
-    return min(means, key=lambda step: (means[step], -step), default=None)
+    return min(reversed(means), key=means.__getitem__, default=None)
 
 
 def remove(folder: Path, step: int) -> None:
@@ -151,5 +151,7 @@ def score(record: dict[str, Any]) -> np.ndarray:
         record: Line of metrics.jsonl with `validation_loss`: numbers or arrays; None, for a member that is not
             finite, becomes NaN.
     """
-    loss, exact = (np.asarray(record.get(f"validation_{name}"), np.float64) for name in ("loss", "exact"))
-    return loss if "validation_exact" not in record else 1.0 - exact + 1e-4 * loss
+    loss = np.asarray(record.get("validation_loss"), np.float64)
+    if "validation_exact" not in record:
+        return loss
+    return 1.0 - np.asarray(record["validation_exact"], np.float64) + 1e-4 * loss
