@@ -72,7 +72,9 @@ def write(
         refusal = f"The model is too large for a page: {size / 1e6:,.0f} MB of weights."
     if not weights:
         refusal = "The page was written without the model (--no-weights)."
-    missing = (missing or {}) | ({"weights": refusal} if refusal else {})
+    missing = missing or {}
+    if refusal:
+        missing["weights"] = refusal
     data = _of_run(path, settings, params, step, member, missing)
     runs_model = weights and fits and "probe" not in missing
     data |= _of_task(path, settings, rows, params if runs_model else None, data)
