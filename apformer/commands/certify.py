@@ -213,9 +213,9 @@ def _enumerate(
                 bar.update(done - bar.n)
                 least = {"errors": tally["errors"], "smallest margin": tally["smallest_margin"]}
                 bar.set_postfix(least, refresh=False)
-                first = first or (done, now)  # the time before went into compiling
-                remaining = (now - first[1]) / max(1, done - first[0]) * ((total or done) - done)
-                if now - first[1] > 10:
+                start, since = first = first or (done, now)  # the time before went into compiling
+                remaining = (now - since) / max(1, done - start) * ((total or done) - done)
+                if now - since > 10:
                     refuse(remaining)
                 if received:
                     amount = f"{done:,} of {total:,} contexts" if total else f"{done:,} contexts"
