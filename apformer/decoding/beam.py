@@ -108,13 +108,13 @@ def search(
         last_BW = jnp.take_along_axis(token_BWJ.reshape(B, -1), chosen_BW, axis=1).astype(jnp.int32)
         tokens_BWN = jnp.take_along_axis(state.tokens_BWN, parent_BW[:, :, None], axis=1).at[:, :, state.n].set(last_BW)
         ended_BW = last_BW == end
-        done = best(state, jnp.where(ended_BW, logp_BW, -jnp.inf), tokens_BWN, n)
+        done_score_BW, done_tokens_BWN = best(state, jnp.where(ended_BW, logp_BW, -jnp.inf), tokens_BWN, n)
         # Bound on the final score: log-probabilities only fall, and the longest text has the greatest penalty.
         reachable_BW = logp_BW / penalty(jnp.asarray(steps))
-        logp_BW = jnp.where(ended_BW | (reachable_BW < done[0][:, :1]), -jnp.inf, logp_BW)
+        logp_BW = jnp.where(ended_BW | (reachable_BW < done_score_BW[:, :1]), -jnp.inf, logp_BW)
         rows = (jnp.arange(B, dtype=jnp.int32)[:, None] * W + parent_BW).reshape(-1)
         reordered = jax.tree.map(lambda leaf: leaf[rows], {name: extended[name] for name in per_beam})
-        return _State(n, last_BW, logp_BW, tokens_BWN, *done, reordered)
+        return _State(n, last_BW, logp_BW, tokens_BWN, done_score_BW, done_tokens_BWN, reordered)
 
     state = jax.lax.while_loop(unfinished, step, state)
     scores_BW, tokens_BWN = best(state, state.logp_BW, state.tokens_BWN, state.n)
