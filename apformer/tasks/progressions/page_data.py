@@ -119,9 +119,9 @@ def _wrong(evaluation: dict | None, cfg: Config) -> dict:
 
 def _row(error: dict, cfg: Config) -> list:
     before = error["row"].split()[: error["term"] - 1]
-    prompt, (first, second, last) = " ".join(before[-3:]), (int(before[n]) for n in (0, 1, -1))
-    difference = second - first
-    carried = carries(last, difference, cfg.digits)
+    terms, prompt = [*map(int, before)], " ".join(before[-3:])
+    difference = terms[1] - terms[0]
+    carried = carries(terms[-1], difference, cfg.digits)
     letters = list(zip(error["predicted"], error["expected"], strict=True))
     if letters[0] == (" ", " "):
         del letters[0]
