@@ -45,7 +45,8 @@ class Doctor:
 def verify(args: Doctor) -> None:
     """Print the state of each part of a folder. Raises UserError afterwards if a part is not sound."""
     path = args.folder or args.run or ""
-    if (args.folder or path == "gpt2") and (args.run != "gpt2" or not os.path.isdir(path)):
+    lacks_folder = not os.path.isdir(path) if args.run == "gpt2" else args.folder
+    if lacks_folder:
         words = " ".join(filter(None, (args.run, args.folder)))
         raise UserError(f"{words} names no folder: give one after gpt2, as in `apformer doctor gpt2 FOLDER`")
     if args.folder:
