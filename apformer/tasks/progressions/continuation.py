@@ -19,15 +19,14 @@ def predict(model: Model, settings: Settings, lines: list[str], name: str, terms
         UserError: Names the line, by `name`, or the flag.
     """
     rows, digits = text_file.read_numbers(lines, name)
-    trained = settings.data.digits
-    if digits != trained:
-        fault = f"{name} has terms of {digits} digits where the model knows {trained}"
-        raise UserError(f"{fault}: give terms of {trained}", DATA)
-    least, most = settings.data.min_difference, settings.data.max_difference
+    cfg = settings.data
+    if digits != cfg.digits:
+        fault = f"{name} has terms of {digits} digits where the model knows {cfg.digits}"
+        raise UserError(f"{fault}: give terms of {cfg.digits}", DATA)
     for number, (_, difference, _) in enumerate(rows, 1):
-        if settings.options.dataset is None and not least <= difference <= most:
-            warning = f"the model was trained on differences from {least} to {most}, and {difference} is another"
-            tell(f"{name}, line {number}: {warning}")
+        if settings.options.dataset is None and not cfg.min_difference <= difference <= cfg.max_difference:
+            trained = f"the model was trained on differences from {cfg.min_difference} to {cfg.max_difference}"
+            tell(f"{name}, line {number}: {trained}, and {difference} is another")
             break
     first_B, difference_B, given_B = np.array(rows).T
     room_B = generator.fitting(first_B, difference_B, digits) - given_B
