@@ -99,15 +99,16 @@ def read_folder(folder: AnyPath) -> str:
         hidden = any(part[0] == "." for part in path.relative_to(folder).parts)
         if hidden or path.is_dir() or path.name == "tokenizer.json":
             continue
-        name = min(others & {*path.parents}, default=path)
+        name, text = min(others & {*path.parents}, default=path), None
         with suppress(UserError, OSError):
             if name is path and path.is_file() and path.stat().st_size:
                 with open(path, "rb") as file:
-                    is_text = b"\0" not in file.read(HEAD)  # else a large image would be read to its end
-                if is_text and "\0" not in (text := read_file(path)):
-                    texts.append(text)
-                    continue
-        skipped[str(name)] = None
+                    if b"\0" not in file.read(HEAD):  # else a large image would be read to its end
+                        text = read_file(path)
+        if text is None or "\0" in text:
+            skipped[str(name)] = None
+        else:
+            texts.append(text)
     message = f"{folder}: {len(texts):,} text{'s' * (len(texts) != 1)} read"
     if skipped:
         names = ", ".join([*skipped][:SHOWN]) + ", ..." * (len(skipped) > SHOWN)
