@@ -57,19 +57,17 @@ def rows_of(widths: tuple[int, ...], batch_size: int) -> tuple[int, ...]:
 def draw(key: jax.Array, parts: tuple[Padded, ...], rows: tuple[int, ...]) -> Batch:
     """Draw a batch of one width, with all pairs equally likely. Pure; rows are static under jit."""
     branch_key, row_key = jax.random.split(key)
-    batches_K = np.array([len(part.source_NS) / size for part, size in zip(parts, rows, strict=True)], np.float32)
+    sized = [*zip(parts, rows, strict=True)]
+    batches_K = np.array([len(part.source_NS) / size for part, size in sized], np.float32)
     branch = jax.random.categorical(branch_key, jnp.log(batches_K)).astype(jnp.int32)
-
-    most = [
-        max(size * leaf[0].size for leaf, size in zip(leaves, rows, strict=True)) for leaves in zip(*parts, strict=True)
-    ]
+    most = [max(size * part[field][0].size for part, size in sized) for field in range(len(Padded._fields))]
 
     def of_width(part: Padded, size: int, key: jax.Array) -> Padded:
         index_B = jax.random.randint(key, (size,), 0, len(part.source_NS))
         flat = [leaf[index_B].reshape(-1) for leaf in part]
         return Padded(*(jnp.pad(leaf, (0, room - leaf.size)) for leaf, room in zip(flat, most, strict=True)))
 
-    branches = [partial(of_width, part, size) for part, size in zip(parts, rows, strict=True)]
+    branches = [partial(of_width, part, size) for part, size in sized]
     return Batch(branch, jax.lax.switch(branch, branches, row_key))
 
 
