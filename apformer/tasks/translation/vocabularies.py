@@ -35,8 +35,9 @@ def learn(lines: corpus.Lines, cfg: corpus.Config, folder: str | None = None) ->
 
 def load(path: Path) -> Pair:
     """Return the byte pairs stored in a run. Raises UserError that names a file at fault."""
-    if (path / APART[0]).exists():
-        return pretrained.load(path / APART[0]), pretrained.load(path / APART[1])
+    source, target = (path / name for name in APART)
+    if source.exists():
+        return pretrained.load(source), pretrained.load(target)
     tokenizer = pretrained.load(path / SHARED)
     return tokenizer, tokenizer
 
@@ -51,4 +52,4 @@ def files(tokenizers: Pair) -> dict[str, str]:
     source, target = tokenizers
     if source is target:
         return {SHARED: source.to_json()}
-    return dict(zip(APART, (source.to_json(), target.to_json()), strict=True))
+    return {name: tokenizer.to_json() for name, tokenizer in zip(APART, tokenizers, strict=True)}
