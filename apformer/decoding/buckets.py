@@ -24,7 +24,7 @@ def widths(
         most: Most widths; None for any number.
     """
     # Dynamic programming over j, the number of shortest lengths; one more width pads lengths i + 1 .. j to the j-th.
-    rows_before_J = np.concatenate([[0], np.cumsum(rows_J)])
+    rows_before_J = np.cumsum([0, *rows_J])
     cost_J, splits = np.append(0.0, np.full(len(length_J), np.inf)), []
     while len(splits) < (most or len(length_J)):
         total_J, split_J, i = np.full_like(cost_J, np.inf), np.zeros(len(cost_J), int), 0

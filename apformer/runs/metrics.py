@@ -123,7 +123,7 @@ def diverged(records: list[dict]) -> list[dict[str, int]]:
     records = [record for record in records if "loss" in record]
     # The update after the last loss may have failed too.
     losses = [[record.get(name, record["loss"]) for record in records] for name in ("loss", "validation_loss")]
-    finite_NM = np.logical_and.reduce(np.isfinite(np.array(losses, np.float64)))
+    finite_NM = np.all(np.isfinite(np.array(losses, np.float64)), 0)
     if finite_NM.ndim < 2:
         return []
     since = [max(np.flatnonzero(finite_N), default=-1) + 1 for finite_N in finite_NM.T]

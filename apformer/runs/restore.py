@@ -153,8 +153,8 @@ def load_result(path: Path, settings: Settings, name: str) -> tuple[dict[str, An
     """
     result, expected, command = {}, {}, "evaluate"
     if name == "certificate.json":
-        expected = {"model": asdict(settings.model), "data": asdict(settings.data), "format": FORMAT}
-        expected, command = files.plain(expected), "certify"
+        command = "certify"
+        expected = files.plain({"model": asdict(settings.model), "data": asdict(settings.data), "format": FORMAT})
     with suppress(UserError):
         result = files.read_json(path / name)
     fault = "damaged or of another version"
