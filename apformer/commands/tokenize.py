@@ -111,8 +111,8 @@ def load(path: str | Path) -> Tokenizer:
     source, target = (path / name for name in vocabularies.APART)
     if os.path.exists(source):
         raise UserError(f"{path} has a tokenizer for each language: name {source} or {target}")
-    files = [path / name for name in ("config.json", "tokenizer.json", "vocab.json")]
-    if [*map(os.path.exists, files)] == [True, False, False] and not folders.is_gpt2(path):
+    config, *others = (path / name for name in ("config.json", "tokenizer.json", "vocab.json"))
+    if os.path.exists(config) and not any(map(os.path.exists, others)) and not folders.is_gpt2(path):
         task = settings_file.read(path).task
         raise UserError(f"{path} is a run of {task}, which has no tokenizer: name a run of a text")
     return pretrained.load(path)
