@@ -49,8 +49,9 @@ def translate(args: Translate) -> None:
     """Print the translation of each sentence. Raises UserError that names the flag, the file or the line."""
     require("temperature", 0 <= args.temperature < 1e6, args, "0 to less than 1000000")
     require_whole("seed", args, 0)
-    prompt = (args.run_and_sentence, args.file, "sentence", EXAMPLE, corpus.lines_of)
-    place, lines, name = prompts(*prompt, keep_blank=True)  # a blank line is translated, too
+    place, lines, name = prompts(  # a blank line is translated, too
+        args.run_and_sentence, args.file, "sentence", EXAMPLE, corpus.lines_of, keep_blank=True
+    )
     run = restore.load(place, args.member)
     translate = tasks.ability(run.settings, "translate", run.path)
     options = {flag: getattr(args, flag) for flag in ("beams", "alpha") if getattr(args, flag) is not None}
