@@ -135,8 +135,9 @@ def _teacher_forced(batch: Batch, start: int, model: Model) -> tuple[jax.Array, 
 
 def _reads_ahead(batch: Batch, start: int, model: Model) -> bool:
     """Return whether other digits in the second half of the rows change the predictions before it."""
-    middle, place_T = (start + batch.tokens_BT.shape[1] - 1) // 2, np.arange(batch.tokens_BT.shape[1])
-    other = batch._replace(tokens_BT=np.where(place_T < middle, batch.tokens_BT, (batch.tokens_BT + 1) % 10))
+    T = batch.tokens_BT.shape[1]
+    middle = (start + T - 1) // 2
+    other = batch._replace(tokens_BT=np.where(np.arange(T) < middle, batch.tokens_BT, (batch.tokens_BT + 1) % 10))
     forced_BT, other_BT = (_teacher_forced(each, start, model)[1][:, : middle - start + 1] for each in (batch, other))
     return bool((forced_BT != other_BT).any())
 
