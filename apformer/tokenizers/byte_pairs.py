@@ -132,7 +132,7 @@ def merge(tokens: list[int], pair: Pair, new: int) -> list[int]:
     """Replace each `pair` by `new`, from left to right: in a a a the first two are merged."""
     merged, i = [], 0
     while i < len(tokens):
-        is_pair = (*tokens[i : i + 2],) == pair
+        is_pair = tuple(tokens[i : i + 2]) == pair
         merged.append(new if is_pair else tokens[i])
         i += 2 if is_pair else 1
     return merged
