@@ -117,20 +117,21 @@ def sample(key: jax.Array, settings: Settings, train_rows: TrainRows = FRESH) ->
     """Return the Step of a key. Pure; settings are static."""
     sampling, cfg, file = settings.options, settings.data, train_rows.file
     terms, mined = _terms(settings), mined_rows(settings)
+    draw = partial(_draw_rows, settings, file)
     row_key, other_key, start_key, round_key, prefix_key = jax.random.split(key, 5)
-    ordinary = _draw_rows(row_key, settings, file, settings.training.batch_size - mined)
+    ordinary = draw(row_key, settings.training.batch_size - mined)
     # (rows, number of terms before them in their progressions)
     parts = [(ordinary, jnp.zeros_like(ordinary.first_B))]
     if mined:
         candidates = sampling.mined_per_hard * mined
         near = 0 if file is not None else candidates // 2
-        progressions = _draw_rows(other_key, settings, file, candidates - near, sampling.long_rows > 0)
+        progressions = draw(other_key, candidates - near, sampling.long_rows > 0)
         parts.append(crops.anywhere(start_key, progressions, terms))
         if near:
             round_rows = crops.near_round(round_key, cfg, near, terms)
             round_crops = round_rows, crops.terms_before(jax.random.fold_in(round_key, 0), round_rows, cfg, terms)
             if sampling.long_rows:  # crops of long rows seldom hold third terms
-                beginnings = _draw_rows(jax.random.fold_in(key, 3), settings, file, near), jnp.zeros(near, jnp.int32)
+                beginnings = draw(jax.random.fold_in(key, 3), near), jnp.zeros(near, jnp.int32)
                 round_crops = crops.replace_last(round_crops, beginnings, round_rows.terms_B == 0)
             parts.append(round_crops)
     rows, before_B = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
@@ -141,7 +142,7 @@ def sample(key: jax.Array, settings: Settings, train_rows: TrainRows = FRESH) ->
     start_B = (cfg.digits + 1) * before_B if mined and sampling.own_positions else None
     step = Step(_encoded(rows, settings, len(ordinary.first_B)), start_B=start_B)
     if sampling.long_rows:
-        long = _draw_rows(jax.random.fold_in(key, 1), settings, file, sampling.long_rows, True)
+        long = draw(jax.random.fold_in(key, 1), sampling.long_rows, True)
         if missed is not None:
             again = crops.draw_missed(jax.random.fold_in(key, 2), missed, cfg.digits, -(-sampling.long_rows // 2))
             long = crops.replace_last(long, again, again.terms_B > 0)
@@ -151,7 +152,7 @@ def sample(key: jax.Array, settings: Settings, train_rows: TrainRows = FRESH) ->
         return step
     if sampling.prefix_loss == "alone":
         return step._replace(prefixes=first_two_terms.sample(prefix_key, cfg, sampling.prefix_rows))
-    prefixes = _draw_rows(prefix_key, settings, file, sampling.prefix_rows)
+    prefixes = draw(prefix_key, sampling.prefix_rows)
     return step._replace(prefixes=generator.encode_rows(prefixes, cfg.digits, 2))
 
 
@@ -170,7 +171,7 @@ def _encoded(rows: Progressions, settings: Settings, ordinary: int) -> Batch:
 
 
 def _draw_rows(
-    key: jax.Array, settings: Settings, file: Progressions | None, size: int, long: bool = False
+    settings: Settings, file: Progressions | None, key: jax.Array, size: int, long: bool = False
 ) -> Progressions:
     """Draw fresh training rows (if long, with uniform numbers of terms), or rows of a file with replacement."""
     if file is None:
