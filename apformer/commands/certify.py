@@ -185,7 +185,9 @@ def _enumerate(
     judge = "jax" if model else "theorem" if case.exact else "numpy"
     record, partial = {"identity": identity, "tally": check.TALLY, "seconds": 0.0}, path / PARTIAL.format(judge)
     record |= check.load_partial(partial, identity)
-    tally, total, first = record["tally"], case.total, None
+    tally = record["tally"]
+    total = case.total
+    first = None
     begun = saved = time.monotonic()
 
     def seconds() -> float:

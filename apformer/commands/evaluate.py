@@ -76,7 +76,9 @@ def evaluate(args: Evaluate) -> None:
 def evaluate_text(args: Evaluate, file: str) -> dict:
     """Return the cost of the text of --text by a language model. Raises UserError that names the flag or the file."""
     lm = language_model.load(args.run, args.member, args.adapter)
-    window, least, most = args.window, 1 if args.stride is None else 2, lm.max_tokens or 2**20
+    window = args.window
+    least = 1 if args.stride is None else 2
+    most = lm.max_tokens or 2**20
     if window is None:  # all that it can read, or the context of training
         window = lm.max_tokens or load_settings(directory.find(args.run)).data.context
     if most < least:

@@ -27,7 +27,9 @@ def widths(
     rows_before_J = np.cumsum([0, *rows_J])
     cost_J, splits = np.append(0.0, np.full(len(length_J), np.inf)), []
     while len(splits) < (most or len(length_J)):
-        total_J, split_J, i = np.full_like(cost_J, np.inf), np.zeros(len(cost_J), int), 0
+        total_J = np.full_like(cost_J, np.inf)
+        split_J = np.zeros(len(cost_J), int)
+        i = 0
         for j, length in enumerate(length_J, 1):
             cost_I = cost_J[i:j] + (rows_before_J[j] - rows_before_J[i:j]) * length
             i += int(cost_I.argmin())  # the best split of more lengths is never an earlier one

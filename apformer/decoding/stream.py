@@ -54,14 +54,18 @@ def write(
         seed: Seed of the draws.
         drawable: Number of ids that can be drawn: those from it on never are. The default is the vocabulary size.
     """
-    rows, longest, vocabulary = len(prompts), max(map(len, prompts)), model.cfg.vocab_size
+    rows = len(prompts)
+    longest = max(map(len, prompts))
+    vocabulary = model.cfg.vocab_size
     width = rows if rows == 1 else max(4, _power_of_two(rows))
     room = _room(max(longest + min(tokens, AT_ONCE), ROOM // max(4, width)), most)
     sampling = Sampling(*(np.resize(x, width) for x in sampling))
     contexts = [[*map(int, prompt)] for prompt in prompts]
     names_BN = np.resize(np.array(_names(contexts, seed), np.uint32), (width, 3))
     contexts = [context[-(most or len(context)) :] for context in contexts]
-    new, state, number = [True] * rows, None, 0  # rows that the cache does not hold
+    new = [True] * rows  # rows that the cache does not hold
+    state = None
+    number = 0
     while number < tokens:
         prompt_BT, lengths_B = np.zeros((width, room), np.int32), np.full(width, -1, np.int32)
         newest_B, seen_BV = np.zeros(width, np.int32), np.zeros((width, vocabulary), bool)
@@ -86,7 +90,9 @@ def write(
             context += tokens_N.tolist()
         new = [len(context) > capacity for context in contexts]
         if any(new) and capacity != most:  # a larger cache: read all rows again
-            room, state, new = _room(2 * room, most), None, [True] * rows
+            room = _room(2 * room, most)
+            state = None
+            new = [True] * rows
         else:
             contexts = [row[-max(1, capacity // 2) :] if full else row for row, full in zip(contexts, new, strict=True)]
 

@@ -33,7 +33,9 @@ def initial_state(settings: Settings, start_params: Any = None, hypers: Sequence
 
     start_params: parameters to begin with, or None. hypers: of a sweep, the hyperparameters of each combination.
     """
-    program, own, initial = _compiled_settings(settings), settings.optimizer.hyper(), _compiled_initial()
+    program = _compiled_settings(settings)
+    own = settings.optimizer.hyper()
+    initial = _compiled_initial()
     seeds = range(settings.training.seed, settings.training.seed + settings.training.members)
     states = [initial(seed, hyper, start_params, program) for hyper in hypers or [own] for seed in seeds]
     return states[0] if len(states) == 1 else _stack(states)
@@ -176,7 +178,9 @@ def fit(
     chunk, then exits with 128 + its number.
     Raises UserError: NON_FINITE as soon as no member's loss is finite, DISK if something cannot be written.
     """
-    run, task, program = settings.training, tasks.of(settings), _compiled_settings(settings)
+    run = settings.training
+    task = tasks.of(settings)
+    program = _compiled_settings(settings)
     step, sampled_rows = int(np.max(state.step)), None
     train_rows, batch = task.train_rows(rows), task.validation(settings, rows)
     log = Log(path / "metrics.jsonl", settings, step, jax.device_get(state.hyper["learning_rate"]))
@@ -212,7 +216,9 @@ def fit(
                 sampled_rows = _with_missed(path, settings, train_rows)
             until = min(run.steps, step - step % run.log_every + run.log_every)
             state, metrics = _run_pieces(state, sampled_rows, program, feeding, until - step, mesh)
-            step, metrics, measured = until, devices.readable(metrics, mesh), None
+            step = until
+            metrics = devices.readable(metrics, mesh)
+            measured = None
             stopped, scheduled = signalled(), on_schedule(step, run)
             # The line of the chunk before: reading this one's metrics now would stall the device.
             log.flush()

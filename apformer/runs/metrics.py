@@ -33,7 +33,10 @@ class Log:
 
     def __init__(self, path: Path, settings: Settings, step: int, peak: Any) -> None:
         """Begin after a step. peak: the learning rate after warm-up, of each member if there are several."""
-        self.path, self.settings, self.peak, self.failed = path, settings, np.asarray(peak), set()
+        self.path = path
+        self.settings = settings
+        self.peak = np.asarray(peak)
+        self.failed = set()
         # (step, metrics as device arrays, validation) of the last chunk, for `flush`.
         self.pending: tuple[int, dict, dict | None] | None = None
         self.tracker, self.start = None, time.perf_counter()

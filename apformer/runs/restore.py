@@ -151,7 +151,9 @@ def load_result(path: Path, settings: Settings, name: str) -> tuple[dict[str, An
     Raises:
         UserError: Exit code CHECKPOINT, if the file is damaged or of another version, or those parameters are gone.
     """
-    result, expected, command = {}, {}, "evaluate"
+    result = {}
+    expected = {}
+    command = "evaluate"
     if name == "certificate.json":
         command = "certify"
         expected = files.plain({"model": asdict(settings.model), "data": asdict(settings.data), "format": FORMAT})

@@ -146,7 +146,11 @@ def load(path: AnyPath) -> Tokenizer:
 def parse(text: str, path: AnyPath) -> Tokenizer:
     """Return the tokenizer in the text of a file that `save` wrote; path: name of that file. Raises as `load`."""
     lines = text.removesuffix("\n").split("\n")
-    number, special, merges, lengths, total = 1, {}, [], [1] * 256, 256
+    number = 1
+    special = {}
+    merges = []
+    lengths = [1] * 256
+    total = 256
     try:
         version, pattern, count = lines[:3]
         if version != VERSION:

@@ -67,7 +67,9 @@ def outcomes(rows: Progressions, digits: int, model: Model, progress: Progress =
     Raises:
         ValueError: If there is no row.
     """
-    total, start, wrong = len(rows.terms_B), 2 * (digits + 1) - 1, []
+    total = len(rows.terms_B)
+    start = 2 * (digits + 1) - 1
+    wrong = []
     counts_BN = np.arange(3, max(3, rows.terms_B.max()) + 1) <= rows.terms_B[:, None]
     nats_B, done_B = np.zeros(total), np.zeros(total, bool)
     right = {mode: np.ones_like(counts_BN) for mode in MODES}

@@ -228,7 +228,9 @@ def make_loss(settings: Settings) -> Loss:
             metrics = measure(predict(step.rows.tokens_BT[:, :-1]), step.rows)
             return metrics["loss"], metrics
         row_key, prefix_key = jax.random.split(key)
-        rows, start_B, ordinary = step.rows, step.start_B, settings.training.batch_size - mined
+        rows = step.rows
+        start_B = step.start_B
+        ordinary = settings.training.batch_size - mined
         if mined:
             fixed = partial(_apply, jax.lax.stop_gradient(params), settings)
             rows, start_B = hardest(rows, ordinary, mined, fixed, start_B)
@@ -282,7 +284,9 @@ def _apply(
     key: jax.Array | None = None,
 ) -> jax.Array:
     """Apply the model to rows; start_B: positions of their first tokens. A key draws dropout and position offsets."""
-    most, width, options = settings.options.position_offset, settings.data.digits + 1, {}
+    most = settings.options.position_offset
+    width = settings.data.digits + 1
+    options = {}
     dropout_key, offset_key = (None, None) if key is None else jax.random.split(key)
     if most and offset_key is not None:
         offset_B = width * jax.random.randint(offset_key, (len(tokens_BT),), 0, most // width + 1)

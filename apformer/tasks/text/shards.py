@@ -165,7 +165,10 @@ class Writer:
     """
 
     def __init__(self, folder: str | Path, tokenizer: Tokenizer, shard_tokens: int = SHARD_TOKENS) -> None:
-        self.folder, self.tokenizer, self.most, self.tokens = Path(folder), tokenizer, shard_tokens, 0
+        self.folder = Path(folder)
+        self.tokenizer = tokenizer
+        self.most = shard_tokens
+        self.tokens = 0
         self.dtype = DTYPES["uint16" if tokenizer.vocab_size <= 2**16 else "uint32"]
 
     def add(self, tokens_N: np.ndarray) -> None:

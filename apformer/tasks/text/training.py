@@ -34,7 +34,9 @@ def check(settings: Settings) -> int:
     """Return the longest row in tokens. Raises UserError (exit USAGE) for a flag that is out of range."""
     data, options, cfg = settings.data, settings.options, settings.model
     corpus.check(data)
-    source, rank, learned = options.init_from, options.lora_rank, data.tokenizer in LEARNED
+    source = options.init_from
+    rank = options.lora_rank
+    learned = data.tokenizer in LEARNED
     require("lora_rank", 0 <= rank <= cfg.d_model, options, f"0 to {cfg.d_model}, the width of the model")
     require("lora_alpha", 0 < options.lora_alpha < 1e6, options, "more than 0 and less than 1000000")
     if rank and options.lora_on == "attention" and settings.architecture != "model":

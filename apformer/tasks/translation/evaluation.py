@@ -54,7 +54,9 @@ def evaluate(
     tokens = translate(sources, model.params, settings, progress=progress)
     seconds = round(time.perf_counter() - begun, 1)
     texts = [*map(tokenizers[1].decode, tokens)]
-    translations, rest, scored = texts[: len(test.sources)], iter(texts), {}
+    translations = texts[: len(test.sources)]
+    rest = iter(texts)
+    scored = {}
     for name, part in parts.items():
         count = len(part.sources)
         scored[name] = {"sentences": count} | scores.score([*islice(rest, count)], part.targets, language)

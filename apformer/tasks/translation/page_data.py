@@ -34,7 +34,9 @@ END = "‹end›"  # the token that ends a sentence and begins its translation
 
 def page(settings: Settings, rows: Any, params: Any, evaluation: Json | None, path: Path) -> Json:
     """Return the content of the page, see `report.sections`."""
-    cfg, options, missing = settings.data, settings.options, {}
+    cfg = settings.data
+    options = settings.options
+    missing = {}
 
     def words(tokenizer: Any) -> Json:
         pairs = sections.attempt(missing, "byte_pairs", lambda: merges.of(tokenizer))

@@ -92,7 +92,10 @@ def search(
         seed: Seed of the draws.
         progress: Called with the number of translated sentences, and of all.
     """
-    options, key, done, cut = settings.options, jax.random.key(seed), 0, 0
+    options = settings.options
+    key = jax.random.key(seed)
+    done = 0
+    cut = 0
     translations = [np.zeros(0, np.int32)] * len(sources)
     progress(done, len(sources))  # shown while the first batch is compiled
     for batch in batches(sources, settings.data.longest):
