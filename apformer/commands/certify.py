@@ -115,7 +115,8 @@ def certify_run(
     case = case._replace(exact=theorem)
     if compare and case.fault:
         raise UserError(f"--compare needs numpy, which does not compute this model: {case.fault}")
-    file, older = path / "certificate.json", {}
+    file = path / "certificate.json"
+    older = {}
     with suppress(UserError):
         older = files.read_json(file)
         if not files.has(older, {"format": int}):

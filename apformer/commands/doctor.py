@@ -101,11 +101,13 @@ def examine() -> tuple[dict[str, Any], UserError | None]:
     """Return versions, devices, processors, free disk and permissions, and the error that a run here would end with."""
     place, reason = "runs" if os.path.isdir("runs") else ".", refusals.without_backend()
     fault, devices = (UserError(reason), []) if reason else (None, jax.devices())
-    wrong, writable = compiler.wrong() if devices else [], True
+    wrong = compiler.wrong() if devices else []
+    writable = True
     try:
         files.preflight(place, needs=0)
     except UserError as error:
-        fault, writable = error, False
+        fault = error
+        writable = False
     facts = {
         "versions": provenance.versions(),
         "backend": jax.default_backend() if devices else None,

@@ -47,7 +47,8 @@ class Report:
 def report(args: Report) -> None:
     """Write the page of a run and print where it is."""
     path = directory.find(args.run)
-    settings, missing = restore.load_settings(path), {}
+    settings = restore.load_settings(path)
+    missing = {}
     rows = attempt(missing, "probe", lambda: restore.load_rows(path))
     print(write(path, settings, rows, args.member, args.weights, missing))
 

@@ -217,7 +217,8 @@ def _measure(path: Path, program: Program) -> list[dict]:
     except UserError as error:
         if error.exit_code != NON_FINITE:
             raise
-        seconds, last = 0.0, {"loss": np.full(members, np.nan)}
+        seconds = 0.0
+        last = {"loss": np.full(members, np.nan)}
     shapes = jax.tree.leaves(abstract_state(program.joint).params)
     return [
         {
@@ -247,7 +248,8 @@ def train(path: Path, program: Program) -> None:
             rows = load_rows(path)
             step, state = checkpoint.load(path / "checkpoints", abstract_state(settings))
         else:
-            (_, rows), step = tasks.of(settings).load(settings), 0
+            _, rows = tasks.of(settings).load(settings)
+            step = 0
             begin(path, settings, rows, members=program.members)
             hypers = [each.optimizer.hyper() for each in program.settings]
             state = initial_state(program.settings[0], hypers=hypers)

@@ -139,7 +139,8 @@ def go_on(path: Path, step: int | None = None, steps: int | None = None) -> None
             if start_params is not None and provenance.digest(start_params) != recorded:
                 raise UserError(f"the model that {path} started from (--init_from) has changed: restore it", DATA)
             begin(path, settings, rows, start_params)
-            step, state = 0, initial_state(settings, start_params)
+            step = 0
+            state = initial_state(settings, start_params)
         else:
             step, state = checkpoint.load(path / "checkpoints", abstract_state(settings), step)
             if steps is not None:
@@ -158,7 +159,8 @@ def finish(path: Path, settings: Settings, rows: Any, state: TrainState) -> None
 
     All processes train; the first does the rest.
     """
-    task, proofs = tasks.of(settings), []
+    task = tasks.of(settings)
+    proofs = []
     run = settings.training
     ends = run.until == "certified" and run.members == run.average == 1 and hasattr(task, "contexts")
     fit(path, settings, rows, state, _prover(path, settings, proofs) if ends else None)
@@ -183,7 +185,8 @@ def _tell(text: str) -> None:
 
 def _prover(path: Path, settings: Settings, proofs: list[dict]) -> Callable[[int], bool]:
     """Return proven(step) for `fit`: whether a step is certified. Its certificate is appended to `proofs`."""
-    begun, hopeless = time.monotonic(), []
+    begun = time.monotonic()
+    hopeless = []
     trains_on_missed = hasattr(tasks.of(settings), "missed")
 
     def proven(step: int) -> bool:

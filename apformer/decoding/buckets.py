@@ -25,7 +25,8 @@ def widths(
     """
     # Dynamic programming over j, the number of shortest lengths; one more width pads lengths i + 1 .. j to the j-th.
     rows_before_J = np.cumsum([0, *rows_J])
-    cost_J, splits = np.append(0.0, np.full(len(length_J), np.inf)), []
+    cost_J = np.append(0.0, np.full(len(length_J), np.inf))
+    splits = []
     while len(splits) < (most or len(length_J)):
         total_J = np.full_like(cost_J, np.inf)
         split_J = np.zeros(len(cost_J), int)
@@ -38,7 +39,8 @@ def widths(
             break
         cost_J = total_J
         splits.append(split_J)
-    chosen, j = [], len(length_J)
+    chosen = []
+    j = len(length_J)
     for split_J in reversed(splits):
         chosen.append(int(length_J[j - 1]))
         j = split_J[j]

@@ -180,7 +180,8 @@ def load(folder: str | Path, abstract_state: Any, step: int | None = None) -> tu
     if step is not None and step not in saved:
         raise UserError(f"{folder} holds no checkpoint of step {step}: it holds {saved or 'none'}", CHECKPOINT)
     steps, on_damage = (saved[::-1], selection.set_aside) if step is None else ([step], selection.refuse)
-    leaves, newest = named(abstract_state, "/"), None
+    leaves = named(abstract_state, "/")
+    newest = None
     expected = _signature(leaves)
     for candidate in steps:
         path = folder / str(candidate)

@@ -179,7 +179,8 @@ def lock(run_dir: str | Path) -> Iterator[None]:
 
 def _probe(run_dir: Path) -> None:
     """Raise UserError (exit DISK) if a run cannot be saved on this disk, before any training."""
-    place, action = run_dir / ".probe", "append to files"
+    place = run_dir / ".probe"
+    action = "append to files"
     shutil.rmtree(place, ignore_errors=True)
     (place / "folder").mkdir(parents=True)
     try:

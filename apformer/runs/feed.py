@@ -48,7 +48,8 @@ def pieces(
         rows = feed.read(jax.tree.map(np.asarray, places))
         return jax.device_put(rows) if mesh is None else devices.place(rows, mesh, run.members)
 
-    parts, begun = -(-run.log_every * run.accumulate * feed.bytes * run.members // MOST), []
+    parts = -(-run.log_every * run.accumulate * feed.bytes * run.members // MOST)
+    begun = []
     with ThreadPoolExecutor(1) as pool:
         for begin, end in _spans(step, run, -(-run.log_every // parts)):
             # Places are drawn now, before the device gets its next piece: else it would finish that first.

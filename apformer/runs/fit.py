@@ -181,7 +181,8 @@ def fit(
     run = settings.training
     task = tasks.of(settings)
     program = _compiled_settings(settings)
-    step, sampled_rows = int(np.max(state.step)), None
+    step = int(np.max(state.step))
+    sampled_rows = None
     train_rows, batch = task.train_rows(rows), task.validation(settings, rows)
     log = Log(path / "metrics.jsonl", settings, step, jax.device_get(state.hyper["learning_rate"]))
     mesh = devices.mesh(run.members, run.batch_size)

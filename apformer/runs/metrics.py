@@ -39,7 +39,8 @@ class Log:
         self.failed = set()
         # (step, metrics as device arrays, validation) of the last chunk, for `flush`.
         self.pending: tuple[int, dict, dict | None] | None = None
-        self.tracker, self.start = None, time.perf_counter()
+        self.tracker = None
+        self.start = time.perf_counter()
         with files.disk_errors(path):
             path.touch()
         self.bar = progress.bar(total=settings.training.steps, initial=step, unit="step")
@@ -64,7 +65,8 @@ class Log:
         """
         if self.pending is None:
             return {}
-        (step, metrics, validation), self.pending = self.pending, None
+        step, metrics, validation = self.pending
+        self.pending = None
         # Means over the steps of the chunk; a population keeps its axis of members.
         means = {name: np.mean(values, -1, np.float64) for name, values in jax.device_get(metrics).items()}
         record: dict[str, Any] = {"step": step} | _of_finite(means)

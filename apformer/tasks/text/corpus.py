@@ -99,7 +99,8 @@ def read_folder(folder: AnyPath) -> str:
         hidden = any(part[0] == "." for part in path.relative_to(folder).parts)
         if hidden or path.is_dir() or path.name == "tokenizer.json":
             continue
-        name, text = min(others & {*path.parents}, default=path), None
+        name = min(others & {*path.parents}, default=path)
+        text = None
         with suppress(UserError, OSError):
             if name is path and path.is_file() and path.stat().st_size:
                 with open(path, "rb") as file:

@@ -20,7 +20,8 @@ LINE = 16  # characters after which a line of text may break
 
 def page(settings: Settings, rows: shards.Prepared, params: Any, evaluation: dict | None, path: Path) -> dict:
     """Return the content of the page, see `report.sections`."""
-    cfg, missing = settings.data, {}
+    cfg = settings.data
+    missing = {}
     words = pretrained.load(path / "tokenizer.json")
     does = f"writes text like {os.path.basename(os.path.abspath(cfg.text))}"
     prompt = sections.text("Type some text for the model to continue.")

@@ -41,7 +41,8 @@ def longest_of(sides: Sequence[list]) -> np.ndarray:
 
 def pad(sides: Sequence[list], widths: tuple[int, ...]) -> tuple[Padded, ...]:
     """Return a Padded of each width, in numpy, without pairs longer than all widths."""
-    branch_N, parts = np.searchsorted(widths, longest_of(sides)), []
+    branch_N = np.searchsorted(widths, longest_of(sides))
+    parts = []
     for k, width in enumerate(widths):
         numbers = np.flatnonzero(branch_N == k)
         parts.append(Padded(*chain(*(right_padded([side[n] for n in numbers], width) for side in sides))))

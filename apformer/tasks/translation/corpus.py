@@ -183,7 +183,8 @@ def _number_words(cfg: Config) -> dict[str, Lines]:
     """Return the Lines of number words of each part; no number is in two parts."""
     speakers = [number_words.speaker(language) for language in (cfg.from_language, cfg.to_language)]
     counts = {"train": cfg.numbers, "validation": VALIDATION_NUMBERS, "test": cfg.test_sentences}
-    parts, seen = {}, set()
+    parts = {}
+    seen = set()
     for seed, (name, count) in enumerate(counts.items()):
         numbers = number_words.draw(seed, count, cfg.largest, name)
         bar = progress.bar(numbers, desc=f"{name} numbers in words", unit="number", leave=False)
