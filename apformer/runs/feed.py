@@ -49,15 +49,15 @@ def pieces(
         return jax.device_put(rows) if mesh is None else devices.place(rows, mesh, run.members)
 
     parts = -(-run.log_every * run.accumulate * feed.bytes * run.members // MOST)
-    begun = []
+    reading = []
     with ThreadPoolExecutor(1) as pool:
         for begin, end in _spans(step, run, -(-run.log_every // parts)):
             # Places are drawn now, before the device gets its next piece: else it would finish that first.
-            begun.append((end - begin, pool.submit(read, _draw(key, begin, draw, end - begin))))
-            if len(begun) == 2:
-                steps, rows = begun.pop(0)
+            reading.append((end - begin, pool.submit(read, _draw(key, begin, draw, end - begin))))
+            if len(reading) == 2:
+                steps, rows = reading.pop(0)
                 yield steps, rows.result()
-        for steps, rows in begun:
+        for steps, rows in reading:
             yield steps, rows.result()
 
 
