@@ -107,8 +107,8 @@ def write_gpt2(folder: Path, params: dict, cfg: Any, tokenizer: Any = None, ends
 
 def write_lora(folder: Path, run: Path, settings: Settings, member: int | None) -> int:
     """Write a new folder with the adapters of a run, and return their step. Raises UserError as `peft.save` does."""
-    made = tasks.ability(settings, "adapters", run, "export --to lora")(settings)
-    if made is None:
+    adapters = tasks.ability(settings, "adapters", run, "export --to lora")(settings)
+    if adapters is None:
         raise UserError(f"{run} has no adapters: train with --lora_rank, or give --to gpt2")
     if settings.training.average > 1:
         raise UserError(
@@ -116,7 +116,7 @@ def write_lora(folder: Path, run: Path, settings: Settings, member: int | None) 
             ": give --to gpt2"
         )
     params, step, _ = restore.load_params(run, settings, member, merged=False)
-    peft.save(folder, params["adapters"], params=params["base"], cfg=settings.model, **made)
+    peft.save(folder, params["adapters"], params=params["base"], cfg=settings.model, **adapters)
     return step
 
 

@@ -132,11 +132,11 @@ def programs(flags: Flags) -> list[Program]:
         combinations = [shared | chosen for chosen in _choices(numbers)]
         settings = [_settings(fixed, combination) for combination in combinations]
         # Our rules take these numbers as arguments; a package's rule has them as constants, and needs a program each.
-        own = settings[0].optimizer.rule in optimizer.RULES
-        own &= settings[0].task in tasks.OWN or tasks.of(settings[0]).make_optimizer is defaults.make_optimizer
-        size = len(settings) if own else 1
+        joint = settings[0].optimizer.rule in optimizer.RULES
+        joint &= settings[0].task in tasks.OWN or tasks.of(settings[0]).make_optimizer is defaults.make_optimizer
+        size = len(settings) if joint else 1
         for start in range(0, len(settings), size):
-            words = ",".join(f"{flag}={value}" for flag, value in (shared if own else combinations[start]).items())
+            words = ",".join(f"{flag}={value}" for flag, value in (shared if joint else combinations[start]).items())
             folder = re.sub(r"[^\w.,=-]+", "_", f"{len(result) + 1:02d}-{words}".rstrip("-"))
             result.append(Program(folder, combinations[start : start + size], settings[start : start + size]))
     return result

@@ -49,8 +49,8 @@ def bind(architecture: ModuleType, params: Any, cfg: Any, mesh: Mesh | None = No
     """
     apply, extend, init_cache = _functions(architecture, cfg, mesh, jax.tree.leaves(params)[0].dtype)
     params = devices.place(params, mesh, 1)
-    listed = jax.jit(architecture.unstack)(params)  # as steps read them
-    return Model(Partial(apply, params), Partial(extend, listed), Partial(init_cache), params, cfg)
+    unstacked = jax.jit(architecture.unstack)(params)  # as steps read them
+    return Model(Partial(apply, params), Partial(extend, unstacked), Partial(init_cache), params, cfg)
 
 
 @cache
