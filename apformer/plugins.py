@@ -18,6 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import EntryPoints, entry_points
+from types import SimpleNamespace
 from typing import Any, get_type_hints
 
 import jax
@@ -91,7 +92,7 @@ def part(kind: str, name: str) -> Any:
         name: Name of the module.
 
     Raises:
-        Fault: As `load`; for a scheme without a method, and for a wrong shape of embeddings or scores.
+        Fault: As `load`; for a scheme without a method, and for a wrong shape of what it returns.
     """
     group, needed = f"apformer.{kind}", "Scheme" if kind == "position" else "score"
     package = importlib.import_module(f"apformer.layers.{kind}")
@@ -100,17 +101,23 @@ def part(kind: str, name: str) -> Any:
     if name in builtin:
         return module
     if kind == "similarity":
-        expected = 1, 2, 3, 5  # T and S differ, so that they cannot be confused
-        if shape := _wrong_shape(module.score, expected, (1, 3, 2, 64), (1, 5, 2, 64)):
+        expected = 4, 2, 3, 5  # all differ, so that none can be confused
+        if shape := _wrong_shape(module.score, expected, (4, 3, 2, 64), (4, 5, 2, 64)):
             raise fault(group, name, f"which gives scores of shape {shape} where (B, H, T, S) is {expected}")
         return module
     if {"embed", "rotate", "bias"}.isdisjoint(dir(module.Scheme)):
         says = f"whose Scheme has {', '.join(each for each in vars(module.Scheme) if each[0] != '_') or 'no method'}"
         raise fault(group, name, f"{says}, and none of embed, rotate and bias")
-    if hasattr(module.Scheme, "embed"):
-        positions_1T, expected = jnp.arange(3, dtype=jnp.int32)[None], (2, 3, 64)
-        if shape := _wrong_shape(lambda *args: module.Scheme().embed(*args, positions_1T, 64), expected, expected):
-            raise fault(group, name, f"whose embed gives shape {shape} where (B, T, D) is {expected}")
+    scheme, positions = module.Scheme, [jnp.indices((2, size))[1] for size in (3, 5)]
+    cfg = SimpleNamespace(n_heads=1, d_model=64, max_len=64, window=None)
+    trials = (
+        ("embed", "(B, T, D)", (2, 3, 64), lambda param, x: scheme().embed(param, x, positions[0][:1], 64)),
+        ("rotate", "(B, T, H, K)", (2, 3, 1, 64), lambda _, x: scheme().rotate(x, positions[0])),
+        ("bias", "(B, H, T, S)", (2, 1, 3, 5), lambda param, _: scheme().bias(param, *positions, cfg, jnp.float32)),
+    )
+    for method, axes, expected, call in trials:
+        if hasattr(scheme, method) and (shape := _wrong_shape(call, expected, expected)):
+            raise fault(group, name, f"whose {method} gives shape {shape} where {axes} is {expected}")
     return module
 
 

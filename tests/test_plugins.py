@@ -92,7 +92,7 @@ def score(param, q_BTHK, k_BSHK):
             partial(config.load, "position"),
             "whose Scheme has reach, and none of",
         ),
-        ("tests.test_plugins", partial(config.load, "similarity"), "shape .1, 2, 5, 3. where .B, H, T, S. is"),
+        ("tests.test_plugins", partial(config.load, "similarity"), "shape .4, 2, 5, 3. where .B, H, T, S. is"),
         ("operator:is_", lambda name: optimizer.make(optimizer.Config(name), 1), "is not a function .cfg, steps. that"),
         ("", lambda name: defaults.checked((), SimpleNamespace(task=name)), "whose `sample` returns no Batch of "),
     ],

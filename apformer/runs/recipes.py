@@ -112,7 +112,9 @@ def _read(start: Settings, args: list[str], program: str) -> Settings:
         raise UserError(_what_fits(str(error), start)) from None
     if len(architectures) > 1 and parsed.architecture != start.architecture:
         wrong = f"--architecture {parsed.architecture} does not fit --recipe {recipe}"
-        others = (name for name, _, other in _variants(start.task) if other.architecture == parsed.architecture)
+        kind = start.task, parsed.architecture
+        variants = ((name, (other.task, other.architecture)) for name, _, other in _variants(start.task))
+        others = (name for name, fits in variants if fits == kind and name != recipe)
         remedy = f"give --recipe {fitting}" if (fitting := next(others, None)) else "drop the flag"
         raise UserError(f"{wrong}, which trains a {start.architecture}: {remedy}")
     return Settings(start.task, start.architecture, **{name: getattr(parsed, name) for name in PARTS})

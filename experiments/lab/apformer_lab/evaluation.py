@@ -33,7 +33,7 @@ def evaluate(model: Any, settings: Settings, rows_: Any, progress: Callable) -> 
     result = measure(form, settings.options.test_sequences, model, progress)
     batch = training.validation(settings, rows_)
     pictures = attention.pictures(settings, model.params, batch, [*form.characters])
-    wrong = "some of these terms are wrong. `apformer certify` finds all that are."
+    wrong = "Some of these terms are wrong. `apformer certify RUN` finds all that are."
     return Evaluation(result, table(result), pictures, doubt=None if result["exact_teacher_forced"] == 1 else wrong)
 
 

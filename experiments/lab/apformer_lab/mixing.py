@@ -115,7 +115,7 @@ def apply(
         weights_1HTS = softmax(scores_HTS[None], seen_TS[None]).astype(x_BTD.dtype)
         x_BTD = x_BTD + join(jnp.einsum("HTS,BSHK->BTHK", weights_1HTS[0], project(x_BTD, W_DHK)))
         x_BTD = x_BTD + FeedForward(cfg.d_ff or 4 * cfg.d_model).apply({"params": layer["feedforward"]}, x_BTD)
-        weights.append(jnp.broadcast_to(weights_1HTS, (len(x_BTD), *weights_1HTS.shape[1:])))
+        weights.append(jnp.broadcast_to(weights_1HTS, (*x_BTD.shape[:1], *weights_1HTS.shape[1:])))
     logits_BTV = read_out(params, x_BTD, cfg.dot_config)
     return (logits_BTV, {"attention": jnp.stack(weights)}) if capture else logits_BTV
 

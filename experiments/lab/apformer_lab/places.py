@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import export
 
 SHORT = 256  # keys of a row up to which a one-hot product is as fast as a gather, with a much faster gradient
 UNKNOWN = jnp.iinfo(jnp.int32).max
@@ -56,10 +57,11 @@ def reads(cfg: Any, layer: int, positions_BT: jax.Array, period_BT: jax.Array) -
 
 def pick(x_BSHK: jax.Array, read: Read) -> jax.Array:
     """Gather the keys or values that each token reads: (B, T, O, H, K)."""
-    if x_BSHK.shape[1] <= SHORT and read.slot_BTO.shape[1] > 1:
-        at_BTOS = one_hot(read, x_BSHK.shape[1], x_BSHK.dtype)
+    (B, S), T = x_BSHK.shape[:2], read.slot_BTO.shape[1]
+    if not export.is_symbolic_dim(S) and S <= SHORT and T > 1:
+        at_BTOS = one_hot(read, S, x_BSHK.dtype)
         return jnp.einsum("BTOS,BSHK->BTOHK", at_BTOS, x_BSHK, precision="highest")
-    return x_BSHK[jnp.arange(len(x_BSHK))[:, None, None], read.slot_BTO]
+    return x_BSHK[jnp.arange(B)[:, None, None], read.slot_BTO]
 
 
 def one_hot(read: Read, S: int, dtype: Any) -> jax.Array:

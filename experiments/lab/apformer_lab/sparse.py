@@ -138,9 +138,9 @@ def apply(
     """
     config.check_tokens("tokens_BT", tokens_BT)
     config.check_capture(capture, CAPTURES)
-    (B, T), none_B = tokens_BT.shape, jnp.zeros(len(tokens_BT), jnp.int32)
+    B, T = tokens_BT.shape
     positions_BT = jnp.broadcast_to(jnp.arange(T, dtype=jnp.int32)[None], (B, T))
-    period_BT = periods(tokens_BT, positions_BT, none_B, cfg)
+    period_BT = periods(tokens_BT, positions_BT, jnp.zeros(B, jnp.int32), cfg)
     stores = [lambda *new: new] * cfg.n_layers
     logits_BTV, weights = _logits(params, tokens_BT, positions_BT, period_BT, cfg, stores, key)
     if not capture:
