@@ -100,8 +100,8 @@ def sweep_figures(members):
     verdicts = [member.get("certified") for member in members]
     margins = [member["smallest_margin"] for member, certified in zip(members, verdicts, strict=True) if certified]
     found = {"members": len(members)}
-    if None not in verdicts:  # None: too many contexts to certify in a sweep
-        found["certified"] = sum(verdicts)
+    if {*verdicts} != {None}:  # None: too many contexts to certify in a sweep
+        found["certified"] = verdicts.count(True)
     if margins:
         found |= {"least_margin": min(margins), "median_margin": median(margins), "largest_margin": max(margins)}
     return found

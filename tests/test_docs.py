@@ -22,7 +22,9 @@ PAGES = sorted(path for path in (ROOT / "README.md", *ROOT.glob("docs/**/*.md"))
 
 def outputs(text):
     """[(what a block of Python prints, what the block of text under it says, or None)], the programs in one session."""
-    names, found, blocks = {"__name__": "docs"}, [], BLOCK.findall(text)
+    names = {"__name__": "docs"}
+    found = []
+    blocks = BLOCK.findall(text)
     for (kind, program), (below, said) in zip(blocks, [*blocks[1:], ("", "")], strict=True):
         if kind == "python":
             out = io.StringIO()

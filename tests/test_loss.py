@@ -33,7 +33,9 @@ def example(seed=0):
 
 def test_smoothed_labels_by_hand():
     """Logits of ln 1, ln 2 and ln 5, the last the target; a share of 0.3 is spread over all three."""
-    logits, targets, weights = jnp.log(jnp.array([[[1.0, 2.0, 5.0]]])), jnp.array([[2]]), jnp.ones((1, 1))
+    logits = jnp.log(jnp.array([[[1.0, 2.0, 5.0]]]))
+    targets = jnp.array([[2]])
+    weights = jnp.ones((1, 1))
     nats = np.log(8) - 0.7 * np.log(5) - 0.1 * (np.log(1) + np.log(2) + np.log(5))
     np.testing.assert_allclose(token_nats(logits, targets, 0.3), [[nats]], rtol=1e-6)
     np.testing.assert_allclose(cross_entropy(logits, targets, weights, 0.3), nats, rtol=1e-6)

@@ -62,7 +62,9 @@ def in_other_company(params, cfg):
     source, target = draw_tokens(cfg)
     logits = padded(params, source, target, cfg)
     alone = apply(params, source[2:, :4], target[2:], cfg, target_lengths_B=TARGET_LENGTHS[2:])
-    order, rng, more = np.array([2, 0, 1]), np.random.default_rng(2), 4
+    order = np.array([2, 0, 1])
+    rng = np.random.default_rng(2)
+    more = 4
 
     def mixed(tokens, vocab_size, width):
         wide = rng.integers(0, vocab_size, (B + more, width)).astype(np.int32)

@@ -148,11 +148,9 @@ def test_the_mean_of_batches_is_that_of_all_their_rows():
 def test_a_switch_is_the_branch_and_its_gradient_too():
     """Bit for bit, whichever branch."""
     branches = [loss_fn, lambda params, batch, key: loss_fn(jax.tree.map(jnp.sin, params), batch, key)]
-    switch, params, key = (
-        jax.jit(jax.value_and_grad(train.switch(branches), has_aux=True)),
-        start().params,
-        jax.random.key(5),
-    )
+    switch = jax.jit(jax.value_and_grad(train.switch(branches), has_aux=True))
+    params = start().params
+    key = jax.random.key(5)
     for which, branch in enumerate(branches):
         alone = jax.jit(jax.value_and_grad(branch, has_aux=True))(params, sample(key), key)
         assert bits(switch(params, (jnp.int32(which), sample(key)), key)) == bits(alone)

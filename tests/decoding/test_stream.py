@@ -81,7 +81,9 @@ def test_beyond_the_last_position_the_last_half_is_a_prompt(length):
 
 
 def test_a_server_compiles_twice_and_never_after_its_tenth_request():
-    found, rng, compiled = small("window"), np.random.default_rng(0), []
+    found = small("window")
+    rng = np.random.default_rng(0)
+    compiled = []
 
     def listen(name, *_, **about):
         compiled.extend([about] * name.endswith("backend_compile_duration"))

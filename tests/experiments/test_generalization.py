@@ -38,7 +38,9 @@ def asked(*flags):
 
 
 def test_suites_are_what_they_claim():
-    flags, unseen, longest = "--max_difference 120 --min_difference 82 --crop_terms 5".split(), (121, 239), 12
+    flags = "--max_difference 120 --min_difference 82 --crop_terms 5".split()
+    unseen = (121, 239)
+    longest = 12
     cfg, crop = (settings := recipes.parse(flags)).data, settings.options.crop_terms
     found, top = asked(*flags), 10**cfg.digits - 1
     for name, suite in found.items():
@@ -107,7 +109,9 @@ def small(monkeypatch, without_figures):
 
 
 def test_members_are_measured_once_and_contexts_asked_of_those_that_were_not_wrong(small, tmp_path, monkeypatch):
-    args, measured, asked = [*TINY.split(), "--members", "2", "--run_dir", str(tmp_path)], [], []
+    args = [*TINY.split(), "--members", "2", "--run_dir", str(tmp_path)]
+    measured = []
+    asked = []
     truth = generalization.measure
 
     def measure(suite, params, settings):

@@ -39,7 +39,9 @@ def test_lambada(folder, tmp_path, monkeypatch, capsys):
     out, err = capsys.readouterr()
     assert "no published size" in out and "is not the published file (sha256 4aa8d02c" in err
     found, tokenizer = read_json(tmp_path / "out.json"), pretrained.load(folder)
-    params, costs, right = gpt2.load(folder)[1], [], []
+    params = gpt2.load(folder)[1]
+    costs = []
+    right = []
     for passage in PASSAGES:
         before, word = passage.rsplit(" ", 1)
         context, target = tokenizer.encode(before), tokenizer.encode(" " + word)

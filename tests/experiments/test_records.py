@@ -106,6 +106,7 @@ def test_figures_are_read_from_the_files_of_a_run(tmp_path):
     write_json(tmp_path / "certificate.json", {"contexts": 3, "smallest_margin": None})
     assert reproduce.figures(tmp_path) == {"exact": 0.5, "by.0.excess": 2.0, "contexts": 3}
     members = {"01/0": {"certified": True, "smallest_margin": 2.0}, "01/1": {"certified": False}}
+    members["02/0"] = {"certified": None}
     write_json(tmp_path / "suites.json", members)
     assert reproduce.figures(tmp_path)["certified"] == 1
     assert reproduce.sweep_figures([{"certified": None}, {}]) == {"members": 2}

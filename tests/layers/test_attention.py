@@ -25,7 +25,9 @@ def drawn(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-Q, KEYS, VALUES = drawn(B, T, H, K), drawn(B, S, H, K, seed=1), drawn(B, S, H, K, seed=2)
+Q = drawn(B, T, H, K)
+KEYS = drawn(B, S, H, K, seed=1)
+VALUES = drawn(B, S, H, K, seed=2)
 
 
 def masks():
@@ -61,7 +63,9 @@ def test_attention_is_its_definition(name, biased, sunk):
         expected = np.zeros((B, H, T, S))
         for b, h, t in itertools.product(range(B), range(H), range(T)):
             for s in np.flatnonzero(mask_BTS[b, t]):
-                q, k, own = np.float64(Q[b, t, h]), np.float64(KEYS[b, s, h]), np.float64(learned_H[h])
+                q = np.float64(Q[b, t, h])
+                k = np.float64(KEYS[b, s, h])
+                own = np.float64(learned_H[h])
                 expected[b, h, t, s] = np.exp(SCORES[name](q, k, own) + bias_BHTS[b, h, t, s])
         total_BHT1 = expected.sum(-1, keepdims=True)
         expected /= total_BHT1 + np.exp(sink_H)[:, None, None] if sunk else total_BHT1

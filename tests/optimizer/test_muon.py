@@ -25,7 +25,9 @@ def tree(seed):
 def steps_of(transformation, count):
     """The steps of `count` training steps, whose gradients are drawn."""
     params = tree(0)
-    state, update, found = transformation.init(params), jax.jit(transformation.update), []
+    state = transformation.init(params)
+    update = jax.jit(transformation.update)
+    found = []
     with jax.numpy_dtype_promotion("standard"):
         for seed in range(1, count + 1):
             steps, state = update(tree(seed), state, params)

@@ -95,7 +95,9 @@ class Shuffled:
 @pytest.mark.parametrize("seed", range(3))
 def test_no_order_of_float32_leaves_the_bounds(cfg, residual, seed):
     """States by their length, margins by their ratio. The worst case is far from the usual one, but not boundless."""
-    weights, (codes, _), rng = weights_of(cfg, seed), strings(), np.random.default_rng(seed)
+    weights = weights_of(cfg, seed)
+    (codes, _) = strings()
+    rng = np.random.default_rng(seed)
     tokens, above = network.layers(codes, weights, cfg, contexts)
     x, e = weights["embedding.table"][tokens], np.zeros(len(tokens))
     single = x.astype(F32)
@@ -124,7 +126,9 @@ def test_no_order_of_float32_leaves_the_bounds(cfg, residual, seed):
 @each
 def test_a_state_that_errs_within_its_bound_stays_within_the_next(cfg):
     """Whatever the state below was off by, in any direction, and not by rounding alone."""
-    weights, (codes, _), rng = weights_of(cfg, 5), strings(), np.random.default_rng(0)
+    weights = weights_of(cfg, 5)
+    (codes, _) = strings()
+    rng = np.random.default_rng(0)
     tokens, above = network.layers(codes, weights, cfg, contexts)
     x = weights["embedding.table"][tokens]
     for size in (1e-4, 1e-2, 0.3):
@@ -137,7 +141,9 @@ def test_a_state_that_errs_within_its_bound_stays_within_the_next(cfg):
 
 def test_the_last_layer_too_keeps_what_is_below_it_within_its_bounds(monkeypatch):
     """The margin of each string, when the states below the last layer are off in any direction."""
-    weights, (codes, _), rng = weights_of(CFG, 6, scale=0.15), strings(), np.random.default_rng(1)
+    weights = weights_of(CFG, 6, scale=0.15)
+    (codes, _) = strings()
+    rng = np.random.default_rng(1)
     exact = network.logits(codes, weights, CFG, contexts)
     right, rows = exact.argmax(1), np.arange(len(codes))
     tokens, ((seen_1, w_1), (seen_2, w_2)) = network.layers(codes, weights, CFG, contexts)

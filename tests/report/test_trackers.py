@@ -119,7 +119,9 @@ def test_a_log_that_fails_says_so_once_and_goes_on_later(tmp_path, fake, capsys,
 
 def test_a_run_is_logged_as_it_is_and_no_fault_of_its_log_stops_it(tmp_path, monkeypatch, capsys):
     writer = pytest.importorskip("tensorboardX.event_file_writer").EventsWriter
-    run, write, faults = tmp_path / "run", writer.write_event, [OSError(28, "No space left on device")]
+    run = tmp_path / "run"
+    write = writer.write_event
+    faults = [OSError(28, "No space left on device")]
 
     def full(self, event):
         if event.step == 5 and faults:

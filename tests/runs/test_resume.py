@@ -166,7 +166,9 @@ def test_two_stops_change_nothing(ends_as_whole, tmp_path, monkeypatch):
 
 def test_no_checkpoint_outlives_its_line_of_metrics(only_train, tmp_path, monkeypatch):
     """Of a file, the disk holds after a loss of power what was there at its last fsync."""
-    on_disk, fsync, save = {}, files.fsync, checkpoint.Checkpoints.save
+    on_disk = {}
+    fsync = files.fsync
+    save = checkpoint.Checkpoints.save
 
     def keep(file):
         fsync(file)

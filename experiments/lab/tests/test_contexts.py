@@ -6,17 +6,21 @@ from itertools import product
 import jax
 import numpy as np
 import pytest
+from jax import export
 
-from apformer import model
+from apformer import tasks
 from apformer.decoding.bind import bind
 from apformer.layers import leaves
 from apformer.proof import check, network, rounding
+from apformer.settings import load_architecture, proof_config
 from apformer_lab import bases, digits, recurrences, rows, sparse, sums
 from apformer_lab.proof import ahead, columns
 from apformer_lab.proof import recurrences as of_recurrences
 from apformer_lab.proof import sums as of_sums
 
-LSB, MSB, BASES = digits.digits(order="lsb"), digits.digits(), bases.bases()
+LSB = digits.digits(order="lsb")
+MSB = digits.digits()
+BASES = bases.bases()
 WITH, WITHOUT = asdict(BASES.model), asdict(LSB.model)
 
 
@@ -103,8 +107,12 @@ def test_wider_sums_have_20300_strings(digits):
 @pytest.mark.parametrize("rules", [("fibonacci",), ("fibonacci", "3,-7,11")])
 def test_every_string_of_recurrences_is_asked(rules):
     settings = recurrences.recurrences(1, rules)
-    data, cfg, form = asdict(settings.data), asdict(settings.model), settings.data.form
-    h, back, asked = of_recurrences.heading_length(cfg), of_recurrences.reach(cfg), set()
+    data = asdict(settings.data)
+    cfg = asdict(settings.model)
+    form = settings.data.form
+    h = of_recurrences.heading_length(cfg)
+    back = of_recurrences.reach(cfg)
+    asked = set()
     for found in of_recurrences.slices(data, cfg):
         codes, truth = of_recurrences.strings(found, data, cfg)
         asked |= {*zip(codes.ravel().tolist(), truth.ravel().tolist(), strict=True)}
@@ -122,13 +130,9 @@ def test_every_string_of_recurrences_is_asked(rules):
 
 
 def contexts_of(settings):
-    module = settings_module(settings)
-    return module, asdict(settings.data), asdict(settings.model)
-
-
-def settings_module(settings):
-    known = {"bases": columns, "sums": of_sums, "recurrences": of_recurrences}
-    return known[settings.task] if settings.task in known else digits.contexts(settings)
+    contexts = tasks.load(settings.task).contexts
+    module = contexts(settings) if callable(contexts) else contexts
+    return module, asdict(settings.data), proof_config(settings)
 
 
 SETTINGS = {
@@ -146,7 +150,7 @@ def test_numpy_computes_what_the_model_computes_after_a_text_of_each_string(name
     """And the bounds of `apformer certify` hold. What no short text has is at most a bit looked for ahead."""
     settings = SETTINGS[name]
     contexts, data, cfg = contexts_of(settings)
-    kind = model if settings.architecture == "model" else sparse
+    kind = load_architecture(settings.architecture)
     params = random_params(settings.model, kind=kind)
     if name == "msb":  # so that keys decide, and say both
         params = jax.tree.map(np.array, params)
@@ -169,7 +173,9 @@ def test_numpy_computes_what_the_model_computes_after_a_text_of_each_string(name
     last = np.concatenate([np.full(len(index), text_BT.shape[1] - 1) for index, text_BT in groups])
     longer = [((0, 0), (0, last.max() + 1 - text_BT.shape[1])) for _, text_BT in groups]  # what follows changes nothing
     tokens_BT = np.concatenate([np.pad(text_BT, pad) for (_, text_BT), pad in zip(groups, longer, strict=True)])
-    theirs_BV = jax.jit(bound.apply)(tokens_BT)[np.arange(len(last)), last]
+    apply = jax.jit(bound.apply)
+    theirs_BV = apply(tokens_BT)[np.arange(len(last)), last]
+    export.export(apply)(jax.ShapeDtypeStruct(export.symbolic_shape("B, T"), np.int32))  # as StableHLO, of any shape
     np.testing.assert_allclose(theirs_BV, ours_NV[which], rtol=2e-4, atol=2e-3)
     assert len({*which.tolist()}) == len(which)
     assert len(which) == len(strings) or name == "msb" and len(which) > 0.1 * len(strings)

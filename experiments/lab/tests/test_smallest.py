@@ -5,6 +5,7 @@ import json
 import jax
 import numpy as np
 import pytest
+from jax import export
 
 from apformer import cli, tasks
 from apformer.analysis import certificate
@@ -46,7 +47,10 @@ def test_every_row_asks_each_string_of_training_lines_once_and_none_else():
 def test_the_last_steps_of_a_run_are_gauss_newton_steps(batches):
     """They leave the state of Adam alone, and lower the loss of every training row."""
     settings = recipes.parse([*SMALL, "--newton_batches", batches])
-    task, state, moments, losses = tasks.load(settings.task), fit.initial_state(settings), [], []
+    task = tasks.load(settings.task)
+    state = fit.initial_state(settings)
+    moments = []
+    losses = []
     rows = task.train_rows(task.load(settings)[1])
     for _ in range(4):
         state, metrics = fit.run_steps(state, rows, settings, 2)
@@ -91,9 +95,10 @@ def test_a_run_is_trained_and_certified_as_those_of_the_home_task(tmp_path, caps
     assert cli.main(["predict", run, "07 30", "--terms", "1"]) == 0
 
 
-def test_the_proof_of_the_home_task_computes_the_network():
+def test_the_network_is_that_of_the_proof_of_the_home_task_and_is_exported_for_any_shape():
     settings = recipes.parse(DATA.split())
     params = fit.initial_state(settings).params
-    case = certificate.case(settings, smallest.contexts, params)
-    gaps = [gap for _, gap in certificate.compare(case, bind_run(settings, params))]
+    case, bound = certificate.case(settings, smallest.contexts, params), bind_run(settings, params)
+    gaps = [gap for _, gap in certificate.compare(case, bound)]
     assert case.fault is None and 0 < max(gaps) < 1e-4
+    export.export(jax.jit(bound.apply))(jax.ShapeDtypeStruct(export.symbolic_shape("B, T"), np.int32))

@@ -21,7 +21,9 @@ SMALL = [
 
 @pytest.mark.parametrize("cfg", SMALL)
 def test_floor_and_nats_equal_brute_force(cfg):
-    p_pair, p_character, predicted = defaultdict(float), defaultdict(float), 0.0
+    p_pair = defaultdict(float)
+    p_character = defaultdict(float)
+    predicted = 0.0
     every = draws(cfg)
     assert sum(every.values()) == pytest.approx(1, abs=1e-12)
     for (first, difference, terms), p in every.items():

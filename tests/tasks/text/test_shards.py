@@ -121,7 +121,9 @@ def in_memory(file, tmp_path_factory):
 @pytest.fixture(scope="module")
 def run(folder, tmp_path_factory):
     """A run that is fed three steps at a time."""
-    path, steps, run_steps = tmp_path_factory.mktemp("shards") / "run", [], fit.run_steps
+    path = tmp_path_factory.mktemp("shards") / "run"
+    steps = []
+    run_steps = fit.run_steps
 
     def counted(state, train_rows, settings, count, *args):
         steps.append(count)

@@ -16,7 +16,9 @@ def every_string(data, reach, terms):
 
     Every progression of up to so many terms is written out.
     """
-    found, kinds, top = set(), set(), 10**data.digits - 1
+    found = set()
+    kinds = set()
+    top = 10**data.digits - 1
     start, wide = "^" * (reach + 1), data.digits + 1
     for difference in range(data.min_difference, data.max_difference + 1):
         for first in range(top + 1):
