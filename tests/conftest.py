@@ -105,7 +105,8 @@ def pytest_collection_modifyitems(config, items):
     """
     if config.getoption("markexpr") or config.args != config.getini("testpaths"):
         return
-    short, long = [], []
+    short = []
+    long = []
     for item in items:
         (long if item.get_closest_marker("long") else short).append(item)
     items[:] = short

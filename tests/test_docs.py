@@ -49,7 +49,8 @@ def test_every_program_prints_what_stands_under_it(path, tmp_path, monkeypatch, 
 
 def test_every_public_name_of_the_reference_has_an_example():
     """A program of its page says `module.name`, or imports the name; a page lists the members that it shows."""
-    shown, missing = 0, []
+    shown = 0
+    missing = []
     for path in ROOT.glob("docs/api/*.md"):
         text = path.read_text()
         programs = [ast.parse(program) for kind, program in BLOCK.findall(text) if kind == "python"]

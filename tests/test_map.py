@@ -32,7 +32,8 @@ def file(name):
 
 def named_in_readme(text):
     """[(path of a Python file in backticks, names that follow it)]; a bare name is in the folder of the one before."""
-    folder, found = "", []
+    folder = ""
+    found = []
     for name, after in re.findall(r"`([\w/]+\.py)`(?:\]\([^)]*\))?((?:,? `[A-Za-z_]\w*`)*)", text):
         if "/" in name or (PACKAGE / name).exists():
             folder = name.rpartition("/")[0]

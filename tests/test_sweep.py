@@ -103,6 +103,8 @@ def test_a_value_may_be_a_switch_or_bring_flags_of_its_own():
     chosen = [(p.joint.model.final_norm, p.joint.options.position_offset) for p in found]
     assert chosen == [(True, 0), (True, 40), (False, 0), (False, 40)]
     assert found[3].folder == "04-final_norm=False,position=sinusoidal_--position_offset_40"
+    found = sweep.programs({"learning_rate": ["0.1", "0.2 --d_model 32"]})
+    assert [program.joint.model.d_model for program in found] == [64, 32]
 
 
 def test_a_rule_of_a_package_has_a_program_for_each_learning_rate(monkeypatch):

@@ -69,7 +69,8 @@ def member(tree, k):
 def test_a_scan_of_steps_equals_single_steps(four_steps):
     single = jax.jit(lambda state: STEP(state, sample(train.keys_of(state.key, state.step)[1])))
     scanned, metrics = four_steps(start())
-    state, losses = start(), []
+    state = start()
+    losses = []
     for _ in range(4):
         state, step_metrics = single(state)
         losses.append(step_metrics["loss"])

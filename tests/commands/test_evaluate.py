@@ -109,7 +109,8 @@ class Gone(io.StringIO):
 
 @pytest.mark.parametrize(("judge", "flag"), [("prove", "--theorem"), ("screen", "--screen")])
 def test_a_stopped_enumeration_goes_on_where_it_was(run, capsys, monkeypatch, slices, judge, flag):
-    whole, visited = getattr(certificate, judge), []
+    whole = getattr(certificate, judge)
+    visited = []
 
     def interrupted(*args):
         for number, tally in enumerate(whole(*args)):

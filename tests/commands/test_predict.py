@@ -88,7 +88,8 @@ def continued(prompts, model):
 
 def test_one_prompt_is_a_batch_of_one():
     """Eight rows of hundreds of digits took gigabytes."""
-    bound, shapes = bind.bind(model, circuit.params(D), circuit.config(D)), []
+    bound = bind.bind(model, circuit.params(D), circuit.config(D))
+    shapes = []
 
     def extend(tokens_BT, cache, lengths_B=None):
         shapes.append(tokens_BT.shape)

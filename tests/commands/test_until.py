@@ -61,7 +61,8 @@ def kept(path, sign=1):
 
 
 def test_training_ends_at_the_first_certificate(exact, tmp_path, monkeypatch, capsys):
-    asked, certify_run = [], certify.certify_run
+    asked = []
+    certify_run = certify.certify_run
 
     def first_try_fails(path, settings, **options):
         asked.append((options.get("step"), options.get("hasty")))
@@ -148,7 +149,8 @@ def test_in_haste_errors_end_it_and_contexts_are_named(tmp_path, monkeypatch, fa
     settings, path = kept(tmp_path / "run", sign=-1)
     monkeypatch.setattr(rows, "SLICE", 600)
     monkeypatch.setattr(contexts, "fault", lambda data, cfg: fault)
-    asked, right = [], getattr(check, judge)
+    asked = []
+    right = getattr(check, judge)
     monkeypatch.setattr(check, judge, lambda *args: asked.append(1) or right(*args))
     found = certify.certify_run(path, settings, hasty=True)
     assert not found["certified"] and len(found["missed"]) == check.WORST and len(asked) == 1
@@ -158,7 +160,8 @@ def test_in_haste_errors_end_it_and_contexts_are_named(tmp_path, monkeypatch, fa
 
 def test_a_few_errors_do_not_end_a_hasty_proof_without_bounds(tmp_path, monkeypatch):
     settings, path = kept(tmp_path / "run")
-    right, slices = check.network.logits, []
+    right = check.network.logits
+    slices = []
 
     def judge(codes, *args):
         slices.append(right(codes, *args))

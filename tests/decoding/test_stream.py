@@ -157,7 +157,8 @@ def test_a_stop_is_found_across_the_bytes_of_a_character():
 
 
 def test_no_chunk_is_drawn_that_no_row_needs():
-    drawn, rows = [], ["abcab cc", "cczb ccc"]
+    drawn = []
+    rows = ["abcab cc", "cczb ccc"]
     chunks = (
         drawn.append(n) or jnp.array([TOKENIZER.encode(row[2 * n : 2 * n + 2]) for row in rows]) for n in range(9)
     )

@@ -29,14 +29,16 @@ def test_recall_asks_for_the_first_digit_and_copy_for_all():
 
 
 def test_a_model_is_trained_and_measured_at_every_distance_until_it_is_hopeless():
-    args, said = memory.Memory(distances=(2, 3), d_model=4, steps=2, chunk=1, batch_size=2, members=2), []
+    args = memory.Memory(distances=(2, 3), d_model=4, steps=2, chunk=1, batch_size=2, members=2)
+    said = []
     first, second = memory.learn("RNN", "recall", args, said.append)
     assert first["steps"] == 2 and len(first["exact"]) == 2 and len(said) == 2 + second["steps"]
     assert second["steps"] == (2 if max(first["exact"]) >= 1.5 * memory.CHANCE else 0)
 
 
 def test_what_was_found_is_kept_and_not_looked_for_again(tmp_path, monkeypatch, capsys):
-    asked, stops = [], iter([KeyboardInterrupt])
+    asked = []
+    stops = iter([KeyboardInterrupt])
 
     def learn(name, task, args, tick):
         if (task, name) == ("copy", "LSTM") and (stop := next(stops, None)):

@@ -3,7 +3,8 @@
 
 def draws(cfg):
     """{(first, difference, terms): probability}"""
-    top, table = 10**cfg.digits - 1, {}
+    top = 10**cfg.digits - 1
+    table = {}
     differences = range(cfg.min_difference, cfg.max_difference + 1)
     for difference in differences:
         most = cfg.max_terms if difference == 0 else min(cfg.max_terms, 1 + top // abs(difference))

@@ -105,7 +105,8 @@ def circuit_run(path, data):
 @st.composite
 def ragged_splits(draw, rows, length, longest):
     """Up to 6 calls that each feed a row 0 to `longest` tokens of its own `length`."""
-    schedule, fed = [], np.zeros(rows, int)
+    schedule = []
+    fed = np.zeros(rows, int)
     for _ in range(draw(st.integers(1, 6))):
         counts = [draw(st.integers(0, min(longest, length - total))) for total in fed]
         schedule.append(counts)

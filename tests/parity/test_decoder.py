@@ -34,7 +34,8 @@ def pairs(options):
 def covering(count=14):
     """`count` choices of options, each the one of 50 draws that shows the most pairs of values not shown yet."""
     rng = np.random.default_rng(0)
-    shown, chosen = set(), []
+    shown = set()
+    chosen = []
     for _ in range(count):
         draws = [{name: v[rng.integers(len(v))] for name, v in OPTIONS.items()} for _ in range(50)]
         chosen.append(max(draws, key=lambda options: len(pairs(options) - shown)))

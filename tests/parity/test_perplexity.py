@@ -39,7 +39,8 @@ def nll(theirs, tokens, first):
 
 def documented(theirs, tokens, stride):
     """The loop of https://huggingface.co/docs/transformers/perplexity, with the losses of tokens and not their mean."""
-    costs, before = [], 0
+    costs = []
+    before = 0
     for begin in range(0, len(tokens), stride):
         end = min(begin + WINDOW, len(tokens))
         row = tokens[begin:end]

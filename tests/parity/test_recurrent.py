@@ -32,7 +32,8 @@ def theirs(params, tokens, cfg):
 
     It has two biases for each part where one is enough; only the second of the GRU's candidate is not redundant.
     """
-    weights, none = [], torch.zeros(D, dtype=torch.float64)
+    weights = []
+    none = torch.zeros(D, dtype=torch.float64)
     for layer in range(cfg.n_layers):
         cells = reference.one_layer(params["cells"], layer)
         sides = [[cells[part][side] for part in PARTS[cfg.cell]] for side in ("input", "hidden")]

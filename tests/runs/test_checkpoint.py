@@ -92,7 +92,8 @@ def test_the_last_ones_and_the_best_one_are_kept(tmp_path):
 
 
 def test_what_a_stop_saved_does_not_count_and_goes_with_the_next_save(tmp_path):
-    state, kept = {"params": jnp.ones(2)}, {}
+    state = {"params": jnp.ones(2)}
+    kept = {}
     with Checkpoints(tmp_path, keep=2) as checkpoints:
         for step, temporary in ((1, True), (2, True), (4, False), (6, True), (8, False), (12, False)):
             checkpoints.save(step, state, 0.0 if temporary else step, temporary)

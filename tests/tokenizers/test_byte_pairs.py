@@ -36,7 +36,8 @@ def test_the_example_of_minbpe():
 
 def plainly(text, vocab_size):
     """The merges of a text, learned from all its chunks again and again, as `minbpe` does."""
-    rows, merges = [[*chunk.encode()] for chunk in split(text)], []
+    rows = [[*chunk.encode()] for chunk in split(text)]
+    merges = []
     while len(merges) < vocab_size - 256:
         counts = {}
         for row in rows:

@@ -26,7 +26,8 @@ def draw_number(rng, digits, alphabet="0123456789"):
 
 def random_rows(digits, terms, count, seed=0):
     """Progressions of differences of every size and sign, 0 too, up to the steepest that fit."""
-    rng, rows = np.random.default_rng(seed), []
+    rng = np.random.default_rng(seed)
+    rows = []
     for _ in range(count):
         last = 10**digits - 1
         size = draw_number(rng, rng.integers(1, digits + 1)) % (last // (terms - 1) + 1)

@@ -41,7 +41,8 @@ def folder(tmp_path, monkeypatch):
 @pytest.fixture
 def called(folder, monkeypatch):
     """The words of each command that the script calls; `train` leaves a run, the translator writes what it would."""
-    calls, elsewhere = [], subprocess.run
+    calls = []
+    elsewhere = subprocess.run
 
     def run(words, stdout=None, **others):
         if words[0] != sys.executable:  # such as `uname`

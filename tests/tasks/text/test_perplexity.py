@@ -44,7 +44,8 @@ def run(made_run):
 
 def test_a_run_on_another_text(run, tmp_path, says):
     (tmp_path / "text.txt").write_text("the bottles stand on the wall\n" * 3)
-    words, figures = ["evaluate", run, "--text", str(tmp_path / "text.txt")], []
+    words = ["evaluate", run, "--text", str(tmp_path / "text.txt")]
+    figures = []
     for flags in ([], ["--window", "1"], ["--window", "9", "--stride", "4"]):
         figures.append(json.loads(says(*words, "--json", *flags)))
     for found, window, stride in zip(figures, (24, 1, 9), (None, None, 4), strict=True):

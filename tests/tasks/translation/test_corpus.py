@@ -153,7 +153,8 @@ def test_batches_of_any_width_hold_as_many_tokens_and_draw_every_pair_as_often()
     rows = padded.rows_of(widths, 4)
     assert rows == (6, 4, 2)
     draw = jax.jit(lambda key: padded.draw(key, parts, rows))
-    drawn, counts = [], dict.fromkeys(ALL, 0)
+    drawn = []
+    counts = dict.fromkeys(ALL, 0)
     for n in range(400):
         which, flat = draw(jax.random.key(n))
         part = padded.unpack(flat, rows[which], widths[which])

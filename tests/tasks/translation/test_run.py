@@ -192,7 +192,8 @@ def test_a_search_shows_its_progress_from_before_its_first_program(run, trained,
     cli.main(["translate", str(run), "231"])
     assert "translate:   0%" in sys.stderr.getvalue()
     settings, params, tokenizer = trained
-    sources, told = pair_task.encode_side(tokenizer, ["7", "", "231"], "here", settings.data), []
+    sources = pair_task.encode_side(tokenizer, ["7", "", "231"], "here", settings.data)
+    told = []
     searching.search(sources, params, settings, progress=lambda done, total: told.append(done))
     assert told[0] == 0 and told[-1] == 2
 
