@@ -86,9 +86,11 @@ def write(
 
 def _of_run(path: Path, settings: Settings, params: Any, step: int, member: int, missing: dict[str, str]) -> dict:
     """Return the part of the page's data that every run has."""
-    architecture, flags = settings.architecture, directory.recorded(path, "flags")
-    of_sweep = dict(enumerate(directory.recorded(path, "members", list)))
-    seed, flags["optimizer"] = of_sweep.get(member, (settings.training.seed + member, flags["optimizer"]))
+    architecture = settings.architecture
+    flags = directory.recorded(path, "flags")
+    seed = settings.training.seed + member
+    if members := directory.recorded(path, "members", list):  # of a part of a sweep
+        seed, flags["optimizer"] = members[member]
     metrics = attempt(missing, "metrics", lambda: read_metrics(path))
     data = {
         "name": path.resolve().name,
