@@ -68,5 +68,5 @@ def test_the_first_does_and_its_cells_go_on_with_what_a_disconnect_left(tmp_path
     newest = max((tmp_path / "runs/quick-start-small/checkpoints").iterdir(), key=lambda path: int(path.name))
     newest.rename(newest.with_name("lost"))
     again = execute("1_quick_start", tmp_path, monkeypatch)
-    assert "resumed at step 20 of 40" in printed(again[2])
+    assert "resumed at step 40 of 60" in printed(again[2])
     assert printed(again[-1]) == printed(first[-1])
