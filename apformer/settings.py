@@ -118,7 +118,10 @@ def architecture_of(settings: Settings) -> ModuleType:
 
 
 def proof_config(settings: Settings) -> dict[str, Any]:
-    """Return the Config of the model for apformer.proof. A Config may name the architecture that computes the same."""
+    """Return the Config as apformer.proof reads it: a dict, with the name of the architecture.
+
+    A Config whose network another architecture computes as well names that one as its attribute `same_as`.
+    """
     same_as = getattr(settings.model, "same_as", settings.architecture)
     return dataclasses.asdict(settings.model) | {"architecture": same_as}
 

@@ -202,13 +202,13 @@ def _begun(path: Path, flags: Flags) -> dict:
 
 def _measure(path: Path, program: Program) -> list[dict]:
     """Train a program, and return a record of each member for sweep.json."""
-    members, seeds = program.joint.training.members, program.settings[0].training.members
+    members, seeds = program.members, program.settings[0].training.members
     try:
         train(path, program)
         metrics = read_metrics(path)
         clock = np.array([line["seconds"] for line in metrics])
         gained = np.diff(clock, prepend=0.0)  # the clock starts anew when a run is resumed
-        seconds = np.where(gained > 0, gained, clock).sum() / members
+        seconds = np.where(gained > 0, gained, clock).sum() / len(members)
         last = {
             key.removeprefix(VALIDATION): np.ravel(np.asarray(value, float))
             for key, value in metrics[-1].items()
@@ -218,15 +218,15 @@ def _measure(path: Path, program: Program) -> list[dict]:
         if error.exit_code != NON_FINITE:
             raise
         seconds = 0.0
-        last = {"loss": np.full(members, np.nan)}
+        last = {"loss": np.full(len(members), np.nan)}
     shapes = jax.tree.leaves(abstract_state(program.joint).params)
     return [
         {
             "combination": program.combinations[member // seeds],
             "folder": program.folder,
             "member": member,
-            "seed": program.joint.training.seed + member % seeds,
-            "parameters": sum(leaf.size for leaf in shapes) // members,
+            "seed": members[member][0],
+            "parameters": sum(leaf.size for leaf in shapes) // len(members),
             "failed": not finite,
             "validation": {key: float(values[member]) for key, values in last.items()} if finite else {},
             "seconds": round(seconds, 1),

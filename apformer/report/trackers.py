@@ -97,7 +97,10 @@ class Tracker:
 
 
 def renew(folder: Path, step: int) -> None:
-    """Let a log that has lines after a step begin anew, as those lines are gone: TensorBoard drops its earlier ones."""
+    """Forget what was logged if it goes beyond a step, so that the tracker writes the run anew.
+
+    A run that continues from the step by another schedule has no such lines any more.
+    """
     with suppress(UserError):  # a damaged one is named later
         if (logged := read_logged(folder / "logged.json")) and logged["step"] > step:
             (folder / "logged.json").unlink()

@@ -112,9 +112,9 @@ def _read(start: Settings, args: list[str], program: str) -> Settings:
         raise UserError(_what_fits(str(error), start)) from None
     if len(architectures) > 1 and parsed.architecture != start.architecture:
         wrong = f"--architecture {parsed.architecture} does not fit --recipe {recipe}"
-        kind = start.task, parsed.architecture
-        variants = ((name, (other.task, other.architecture)) for name, _, other in _variants(start.task))
-        others = (name for name, fits in variants if fits == kind and name != recipe)
+        variants = [(name, other) for name, _, other in _variants(start.task) if name != recipe]
+        of_task = [(name, other.architecture) for name, other in variants if other.task == start.task]
+        others = (name for name, architecture in of_task if architecture == parsed.architecture)
         remedy = f"give --recipe {fitting}" if (fitting := next(others, None)) else "drop the flag"
         raise UserError(f"{wrong}, which trains a {start.architecture}: {remedy}")
     return Settings(start.task, start.architecture, **{name: getattr(parsed, name) for name in PARTS})
