@@ -39,11 +39,11 @@ VALUES = {  # flags of every command, and their values
 }
 
 EPILOGUE = """
-RUN is a run directory; without it, the newest made without --run_dir. `apformer COMMAND --help` lists the flags of a
-command, `apformer --version` prints the version. Compiled programs are kept in ~/.cache/apformer: every command takes
---compilation_cache FOLDER to keep them elsewhere, or --compilation_cache none. Every command uses all devices that JAX
-sees, or with --devices N the first N. --coordinator HOST:PORT --processes N --process K make `train` or `resume` one
-of N processes, which train together; --coordinator auto asks Slurm, Open MPI or a TPU for all three.
+RUN is a run directory; the default is runs/latest, the newest run without --run_dir. `apformer COMMAND --help` lists
+the flags of a command, `apformer --version` prints the version. Compiled programs are kept in ~/.cache/apformer: every
+command takes --compilation_cache FOLDER to keep them elsewhere, or --compilation_cache none. Every command uses all
+devices that JAX sees, or with --devices N the first N. --coordinator HOST:PORT --processes N --process K make `train`
+or `resume` one of N processes, which train together; --coordinator auto asks Slurm, Open MPI or a TPU for all three.
 
 exit codes: 0 done, 2 usage, 3 data, 4 checkpoint, 5 loss not finite, 6 disk, 7 run in use, 8 not certified,
             9 another process of the run is lost; 130, 143 or 129 stopped by SIGINT, SIGTERM or SIGHUP:

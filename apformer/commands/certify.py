@@ -39,7 +39,7 @@ class Certify:
         screen: Let JAX compute every context in float32 instead: faster, but no proof.
         theorem: Prove exact arithmetic alone, without the bounds of float32 rounding: faster.
         compare: Compare every logit of the proof with what JAX computes here.
-        yes: Continue even if it takes longer than 30 minutes. After a stop, the same command continues it.
+        yes: Certify even if it takes longer than 30 minutes. After a stop, give the same command to continue.
         json: Print one JSON object instead of a table.
     """
 

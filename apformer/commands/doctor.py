@@ -27,13 +27,12 @@ from apformer.tokenizers.text import for_model
 class Doctor:
     """Print versions, devices, disk space, permissions, and whether XLA computes rightly.
 
-    Or verify a whole run or a GPT-2 folder, or compare one with the published GPT-2: `apformer doctor gpt2 FOLDER`.
+    With a folder, verify the run or the GPT-2 in it. `apformer doctor gpt2 FOLDER` compares a GPT-2 with the published.
 
     Attributes:
-        run: Run directory to verify instead: every file, and what the files say of each other. Nothing is changed. Or
-            a GPT-2 folder: whether its weights and its tokenizer can be read. Or the word gpt2, before a folder.
-        folder: After the word gpt2: folder of a published GPT-2, to compare with the sizes, shapes and sums it should
-            have.
+        run: Run directory to verify: each file, and that the files agree. Nothing is changed. Or a GPT-2 folder, whose
+            weights and tokenizer are read. Or the word gpt2, before a folder.
+        folder: After the word gpt2: GPT-2 folder whose sizes, shapes and SHA-256 are compared with the published ones.
         json: Print one JSON object.
     """
 

@@ -24,18 +24,18 @@ from apformer.tasks.text import corpus, folders, perplexity
 class Evaluate:
     """Measure a run as its task does, and write evaluation.json and figures.
 
-    With --text FILE, measure what a text costs a language model: perplexity, nats per token, bits per byte. This writes
-    nothing.
+    With --text FILE, print the perplexity, nats per token and bits per byte of a text under a language model, and write
+    no file.
 
     Attributes:
         run: Run directory, or with --text a GPT-2 folder. The default is the latest run.
         member: Number of a member of a population. The default is the best on validation rows, beside the mean of all.
         json: Print one JSON object instead of a table.
         text: Text file in UTF-8 to measure a language model on.
-        window: With --text: tokens that the model reads at once. The default is all it can read, or without a
-            bound the --context of its training. Windows do not overlap.
-        stride: With --text: tokens by which the window moves. With fewer than --window, windows overlap, and the
-            last token of a window is only predicted, as in the guide to perplexity of `transformers`.
+        window: With --text: number of tokens that the model reads at once. The default is the most that it can read, or
+            without a bound the --context of its training. Without --stride, windows do not overlap.
+        stride: With --text: number of tokens by which the window moves; windows overlap if it is less than --window.
+            With this flag the last token of a window is predicted but not read, as `transformers` documents.
         special_tokens: With --text: read special tokens in it, such as <|endoftext|>. Without this flag, a text with
             some is refused.
         adapter: With --text: folder of low-rank adapters, saved alone, to merge into the model.

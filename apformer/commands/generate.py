@@ -39,8 +39,8 @@ class Generate:
     tokens: int = 500
     """Most tokens to write. A text ends sooner before an end token: a special token, or a GPT-2's eos_token_id."""
     stop: UseAppendAction[tuple[str, ...]] = ()
-    """Text to end before: neither it nor what follows is printed. It is looked for in what is written, not in the
-    prompt. In bash, --stop $'\\n\\n' ends before an empty line."""
+    """Text before which the output ends: neither it nor what follows is printed. The prompt may contain it. In bash,
+    --stop $'\\n\\n' ends before an empty line."""
     temperature: float = 0.8
     """Divisor of the logits. Below 1, likely tokens become likelier. With 0, the most likely token is always taken."""
     top_k: int = 0

@@ -63,7 +63,13 @@ def write(
 ) -> str:
     """Write report.html of a run's best checkpoint, and return a sentence that says where.
 
-    weights: whether the page has the model. missing: {part: reason} of what the page cannot show.
+    Args:
+        path: Run directory.
+        settings: Its settings.
+        rows: Its rows; None if they cannot be read.
+        member: Number of a member of a population; None for the best.
+        weights: Whether to put the model into the page.
+        missing: {part: reason} of what the page cannot show; None for nothing.
     """
     params, step, member = restore.load_params(path, settings, member)
     size = 4 * optax.tree.size(params)
@@ -72,7 +78,7 @@ def write(
         tell(f"{path}: the page is without the model, whose weights are {size / 1e6:,.0f} MB")
         refusal = f"The model is too large for a page: {size / 1e6:,.0f} MB of weights."
     if not weights:
-        refusal = "The page was written without the model (--no-weights)."
+        refusal = "The page was written without the model (--no_weights)."
     missing = missing or {}
     if refusal:
         missing["weights"] = refusal

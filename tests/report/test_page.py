@@ -100,7 +100,7 @@ def test_the_page_of_the_default_model_is_small():
 
 def test_without_its_model_a_page_says_why(copy, monkeypatch, capsys):
     data, weights = report(copy, "--no-weights")
-    assert "--no-weights" in data["missing"]["weights"] and not len(weights) and not data["leaves"]
+    assert "--no_weights" in data["missing"]["weights"] and not len(weights) and not data["leaves"]
     monkeypatch.setattr(page, "LARGEST", 1000)
     data, weights = report(copy)
     assert re.fullmatch("The model is too large for a page: 0 MB of weights.", data["missing"]["weights"])

@@ -17,17 +17,17 @@ class Options:
         hard_fraction: Fraction of the batch that is mined: crops whose worst character has the highest loss. Their
             first two terms are given.
         mined_per_hard: Candidates drawn for each mined row. The hardest of all candidates are kept.
-        prefix_rows: Number of extra rows per step with only the first two terms, which no rule gives. They lower the
-            loss of these.
+        prefix_rows: Number of extra rows per step of two terms each. They lower the loss of the first two terms, which
+            no rule gives.
         prefix_loss: Loss of the first two terms. plain: their characters count as any other. alone: only the prefix
             rows train them, with 4/5 of the loss, and digits that occur only on held-out lines are masked out of their
             softmax. none: they have weight 0, for models too small to learn more than the rule.
-        long_rows: Number of extra rows per step that are not cropped: drawn with uniform numbers of terms, then
-            extended as far as they fit. Their first two terms cost nothing. Half of the candidates of mined rows are
-            then crops of such rows, too, and candidates near round numbers that fit nowhere are replaced by beginnings
-            of ordinary rows. For models that read a whole row.
-        own_positions: Crops keep the positions that they have in their rows. Without it they begin at the first
-            position, all the same to models with relative positions.
+        long_rows: Number of extra rows per step that are not cropped, for models that read a whole row. Their numbers
+            of terms are uniform, then they are extended as far as they fit. Their first two terms have weight 0. Half
+            of the candidates of mined rows are then crops of such rows, and a candidate near a round number that does
+            not fit is replaced by the beginning of an ordinary row.
+        own_positions: Crops keep the positions that they have in their rows. Without it every crop begins at position
+            0, which makes no difference to models with relative positions.
         position_offset: Largest random start position of a training row, so that later positions are trained too. A row
             starts where a term may. For transformers only.
         dataset: Text file to train on, one progression a line. Without it, each step draws fresh rows.

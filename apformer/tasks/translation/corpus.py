@@ -32,11 +32,11 @@ class Config:
     Attributes:
         source: Text file with one sentence a line. The default is number words.
         target: Text file with the translation of each line.
-        validation: Two such files that choose the best checkpoint. The default is one line in fifty of --source, about.
-        test: Two such files that score the model. The default is another line in fifty, about.
+        validation: Two such files that choose the best checkpoint. The default is about one line in fifty of --source.
+        test: Two such files that score the model. The default is about another line in fifty.
         from_language: Language of the number words to read: one that num2words knows, or figures.
-        to_language: Language of the number words to write. With files, that of --target, for the scores, as two
-            letters; a suffix, as in train.de, comes first; without either, English.
+        to_language: Language of the number words to write. With files, the language by which translations are scored,
+            as two letters, unless --target has a suffix such as train.de; without either, English.
         largest: Largest number in number words.
         numbers: Number of different number words to train on.
         test_sentences: Number of other number words that score the model. With files, all test lines are used.
