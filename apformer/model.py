@@ -162,7 +162,7 @@ def apply(
 
 
 def unstack(params: Params) -> Params:
-    """Return the parameters as `extend` alone reads them, fastest: see layers/listed.py. Call it outside of loops."""
+    """Return the parameters in the form that `extend` reads fastest, for it alone. Call it once, outside of loops."""
     from apformer.layers import listed
 
     return listed.unstack_transposed(params)
@@ -171,7 +171,7 @@ def unstack(params: Params) -> Params:
 def init_cache(cfg: Config, batch_size: int, length: int, dtype: Any = jnp.float32) -> Cache:
     """Return an empty cache for rows of up to `length` tokens: a dict, batch first in every leaf.
 
-    A window needs only `window` slots: if `length` is at least that, rows may outgrow it.
+    A model with a window has at most `window` slots; if `length` is at least `window`, rows may be longer than it.
     """
     slots = length if cfg.window is None else min(cfg.window, length)
     shape_BHSK = (batch_size, cfg.n_heads, slots, cfg.d_model // cfg.n_heads)
@@ -187,8 +187,8 @@ def extend(
 ) -> tuple[Array, Cache]:
     """Return the logits of new tokens after those in the cache, and the cache with them.
 
-    `lengths_B` is the number of real new tokens in each row, possibly none. `params` may be those of `unstack`. A cache
-    needs a slot for each token of a row or window; beyond max_len learned positions are wrong.
+    `lengths_B` is the number of real new tokens in each row, possibly 0. `params` may be the result of `unstack`. The
+    cache needs a slot for each token of a row, or of the window. Learned positions are wrong beyond max_len.
 
     Raises:
         ValueError: If tokens_BT are no rows of integers; without a window, if they outnumber the slots of the cache.

@@ -61,8 +61,8 @@ def attend(
 ) -> tuple[Array, Array | None]:  # fmt: skip
     """Return the weighted sum of the values, (B, T, H, K), and the weights before dropout, (B, H, T, S).
 
-    `compare` makes scores of queries and keys, and `bias_BHTS` is added to them. `sink_H` is the score of the sink of
-    each head. `dropout` sets some weights to 0.
+    `compare` is a function of queries and keys that returns scores, (B, H, T, S), to which `bias_BHTS` is added.
+    `sink_H` is the score of each head's sink. `dropout` is a function of the weights that sets some of them to 0.
     """
     scores_BHTS = compare(q_BTHK, k_BSHK)
     if bias_BHTS is not None:

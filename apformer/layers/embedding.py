@@ -15,7 +15,7 @@ from apformer.layers.norm import norm_of
 
 
 class Embedding(nn.Module):
-    """x_BTD = table_VD[tokens_BT], times sqrt(d_model) if `scale`. std: of the table at the start."""
+    """Look up tokens: x_BTD = table_VD[tokens_BT], times sqrt(d_model) with `scale`. std: of the initial table."""
 
     vocab_size: int
     d_model: int
@@ -31,7 +31,7 @@ class Embedding(nn.Module):
 
 
 class Head(nn.Module):
-    """logits_BTV = x_BTD W_out + b, with W_out = table^T if a table is given (tied)."""
+    """Map states to logits: logits_BTV = x_BTD W_out + b, with W_out = table^T if a table is given (tied)."""
 
     vocab_size: int
     bias: bool = True

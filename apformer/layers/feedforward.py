@@ -21,7 +21,7 @@ def product(x_BTD: Array, W_DF: Array) -> Array:
 
 
 class Linear(nn.Module):
-    """y_BTF = x_BTD W_DF + b_F."""
+    """Map each vector from D to F numbers: y_BTF = x_BTD W_DF + b_F."""
 
     features: int
     bias: bool = True
@@ -36,7 +36,7 @@ class Linear(nn.Module):
 
 @derivative("slope")
 def gelu(x: Array) -> Array:
-    """Return x times the chance that a standard normal number is below x (Hendrycks and Gimpel 2016)."""
+    """Return x Phi(x), with Phi the standard normal distribution function (Hendrycks and Gimpel 2016)."""
     wide = precise(x)
     return (wide * (0.5 + 0.5 * jax.lax.erf(wide * 0.5**0.5))).astype(x.dtype)
 

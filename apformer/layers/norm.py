@@ -53,5 +53,5 @@ class RMSNorm(nn.Module):
 
 
 def norm_of(cfg: Any, name: str | None = None) -> LayerNorm | RMSNorm:
-    """Return the norm of a Config: RMSNorm with norm rms, else LayerNorm, which with norm none is the final norm."""
+    """Return RMSNorm if cfg.norm is rms, else LayerNorm; if cfg.norm is none, only the final norm is made."""
     return (RMSNorm if cfg.norm == "rms" else LayerNorm)(cfg.norm_epsilon, name=name)

@@ -5,8 +5,8 @@ The file defines `Scheme`, a frozen dataclass of the scheme's options, with thos
     embed(param, x_BTD, positions_BT, max_len) -> x_BTD       add to the embeddings
     rotate(x_BTHK, positions_BT) -> x_BTHK                    rotate queries or keys
     bias(param, positions_BT, positions_BS, cfg, dtype)       add to the scores, (B, H, T, S); cfg: of the model
-    reach(window) -> int | None                               tokens back that one layer sees, if all is by offsets
-    max_tokens(max_len) -> int | None                         longest row
+    reach(window) -> int | None                               tokens back that a layer sees, if by offsets alone
+    max_tokens(max_len) -> int | None                         most tokens of a row; None for no bound
 
 param(name, initializer, shape) makes a parameter, which does not decay. A key in a cache keeps its position. Positions
 may be one row for all rows. A bias is finite for every pair, also for keys after the query, which are masked later.
@@ -27,12 +27,12 @@ def rotate(scheme: Any, x_BTHK: Array, positions_BT: Array) -> Array:
 
 
 def window_reach(scheme: Any, window: int | None) -> int | None:
-    """Return how many tokens back one layer sees: the method `reach` of a scheme that depends on offsets alone."""
+    """Return how many tokens back a layer sees. It is the method `reach` of schemes that depend on offsets alone."""
     return None if window is None else window - 1
 
 
 class Part(nn.Module):
-    """The method "embed" or "bias" of a scheme with its parameters. Without that method it returns `otherwise`."""
+    """Call the method "embed" or "bias" of a scheme with its parameters; return `otherwise` if the scheme lacks it."""
 
     scheme: Any
     method: str

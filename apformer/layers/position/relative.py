@@ -28,10 +28,10 @@ class Scheme:
 
 
 def one_offset_each(key: Array, shape_HO: tuple[int, int], dtype: Any = float) -> Array:
-    """Return a table with which head h attends mostly to offset h + 1.
+    """Return an initial table, (H, O), with which head h attends mostly to offset h + 1.
 
-    From zero all heads start alike and read every offset, and arithmetic is learned several times more slowly. From
-    random numbers, perhaps no head starts near an offset that is needed (experiments/LOG.md).
+    Equal heads learn arithmetic several times more slowly, and with random ones perhaps none starts near an offset that
+    is needed (experiments/LOG.md).
     """
     n_heads, offsets = shape_HO
     peak_HO = jax.nn.one_hot((jnp.arange(n_heads) + 1) % offsets, offsets, dtype=dtype)
