@@ -33,10 +33,14 @@ def token_nats(logits_BTV: Array, targets_BT: Array, smoothing: float = 0.0) -> 
 
 @partial(jax.custom_vjp[Array], nondiff_argnums=(3,))
 def cross_entropy(logits_BTV: Array, targets_BT: Array, weights_BT: Array, smoothing: float = 0.0) -> Array:
-    """Return the weighted mean cross-entropy of the tokens, in nats. Tokens of weight 0 (padding) are ignored.
+    """Return the weighted mean cross-entropy of the tokens, in nats, a scalar. Differentiable in the logits alone.
 
-    A batch whose weights are all 0 has loss 0. Differentiable in the logits alone. smoothing: the share of each label
-    that is spread over the vocabulary, a Python number.
+    Args:
+        logits_BTV: Logits.
+        targets_BT: Tokens to predict, integers.
+        weights_BT: Weight of each token, 0 or more. Tokens of weight 0 (padding) are ignored, whatever their logits; if
+            all weights are 0, so is the loss.
+        smoothing: Share of each label that is spread over the vocabulary, a Python number.
     """
     return _forward(logits_BTV, targets_BT, weights_BT, smoothing)[0]
 
@@ -67,10 +71,16 @@ cross_entropy.defvjp(_forward, _backward)
 def next_token_loss(
     params: dict, batch: Any, key: Array | None, cfg: Any, *, apply: Callable, measure: Callable | None = None
 ) -> tuple[Array, dict]:
-    """Return (loss, metrics) of predicting each token of batch.tokens_BT from those before it, by batch.weights_BT.
+    """Return (loss, metrics): the weighted cross-entropy of each token after the first, given those before it.
 
-    `measure(logits_BTV, batch)`, if given, adds metrics, or replaces the loss among them; logits_BTV[:, t] are those of
-    tokens_BT[:, t + 1].
+    Args:
+        params: Parameters of the model.
+        batch: A `tasks.batch.Batch`, or another object with `tokens_BT` and `weights_BT`.
+        key: Randomness of dropout, or None.
+        cfg: Config of the model.
+        apply: Function `apply` of the model.
+        measure: Function (logits_BTV, batch) -> metrics, which are added to "loss", or replace it. logits_BTV[:, t]
+            predict tokens_BT[:, t + 1].
     """
     logits_BTV = apply(params, batch.tokens_BT[:, :-1], cfg, key=key)
     loss: Array = cross_entropy(logits_BTV, batch.tokens_BT[:, 1:], batch.weights_BT[:, 1:])

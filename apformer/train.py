@@ -44,7 +44,15 @@ Step = Callable[[TrainState, Any], tuple[TrainState, dict]]
 def init_state(
     key: Array, params: dict, optimizer: optax.GradientTransformation, hyper: dict, ema: float = 0.0
 ) -> TrainState:
-    """Return the state before the first step. key: root of all randomness of training; ema: see `make_train_step`."""
+    """Return the state before the first step.
+
+    Args:
+        key: Root of all randomness of training.
+        params: Parameters of the model.
+        optimizer: Any optimizer of optax.
+        hyper: {name: number} for an optimizer that takes it, see `make_train_step`; {} for others.
+        ema: Decay of the running mean of the parameters, as for `make_train_step`.
+    """
     mean = jax.tree.map(jnp.copy, params) if ema else None
     return TrainState(jnp.zeros((), jnp.int32), key, params, optimizer.init(params), hyper, mean)
 
@@ -62,12 +70,15 @@ def keys_of(key: Array, step: Array | int) -> Array:
 def make_train_step(
     loss_fn: Loss, optimizer: optax.GradientTransformation, accumulate: int = 1, ema: float = 0.0
 ) -> Step:
-    """Return a pure function (state, batch) -> (state, metrics) from loss_fn(params, batch, key) -> (loss, metrics).
+    """Return a training step: a pure function (state, batch) -> (state, metrics).
 
-    optimizer: any of optax; one that takes extra arguments gets `hyper` and `step`. accumulate: number of batches of a
-    step, on a leading axis if more than one. They are computed one after the other, so only one needs memory at a time.
-    ema: decay of the running mean that the state keeps (Polyak and Juditsky 1992), 0 for none. It is smaller in the
-    first steps, so that the initial parameters are soon forgotten.
+    Args:
+        loss_fn: Function (params, batch, key) -> (loss, metrics).
+        optimizer: Any optimizer of optax. One that takes extra arguments gets `hyper` and `step`.
+        accumulate: Number of batches of a step, on a leading axis if there are several. They are computed one after the
+            other, so that one needs memory at a time, and their gradients are averaged.
+        ema: Decay of the running mean of the parameters (Polyak and Juditsky 1992); 0 for none. It is smaller in the
+            first steps, so that the initial parameters are soon forgotten.
     """
     optimizer = optax.with_extra_args_support(optimizer)
     gradient = jax.value_and_grad(loss_fn, has_aux=True)

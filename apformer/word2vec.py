@@ -120,9 +120,15 @@ def draw(key: Array, noise_V: Array, shape: tuple[int, ...]) -> Array:
 
 
 def nearest(params: Params, words_T: Any, signs_T: Any, k: int) -> tuple[Array, Array]:
-    """Return the k words whose input vectors have the largest cosine with a sum of others, and the cosines, (k,) each.
+    """Return the k words nearest to a sum of words, such as king - man + woman, and their cosines, (k,) each.
 
-    The sum is of unit vectors, each times its sign, or the sum of its signs: king - man + woman (Mikolov et al. 2013).
+    The sum is of the words' input vectors, each at length 1 and times its factor (Mikolov et al. 2013).
+
+    Args:
+        params: Parameters, see `init`.
+        words_T: Words of the sum; none of them is returned.
+        signs_T: Factor of each word: 1 or -1, or their sum for a word that occurs several times.
+        k: Number of words.
     """
     unit_VD, words_T = unit(params["input"]), jnp.asarray(words_T)
     sum_D = unit(jnp.einsum("T,TD->D", jnp.asarray(signs_T, unit_VD.dtype), unit_VD[words_T]))

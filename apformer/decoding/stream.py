@@ -40,7 +40,7 @@ def write(
     seed: int = 0,
     drawable: int | None = None,
 ) -> Iterator[np.ndarray]:
-    """Yield chunks of the tokens after every prompt, (rows, CHUNK) or fewer, `tokens` for each row in all.
+    """Yield the `tokens` tokens that follow every prompt, in chunks: arrays (rows, CHUNK) or narrower.
 
     The draws of a row depend on the seed, on its prompt, and on the number of equal prompts before it. Other rows
     change nothing but rounding.
@@ -52,7 +52,7 @@ def write(
         most: Number of positions; None without a bound.
         sampling: Parameters of the draw, a number for each row.
         seed: Seed of the draws.
-        drawable: Number of ids that can be drawn: those from it on never are. The default is the vocabulary size.
+        drawable: Ids from this number on are never drawn. The default is the vocabulary size.
     """
     rows = len(prompts)
     longest = max(map(len, prompts))
@@ -169,7 +169,15 @@ def _room(needed: int, most: int | None) -> int:
 class Text:
     """Text of a row, decoded as its tokens come. It ends before the first token of `ends` or string of `stops`.
 
-    Characters that may begin a stop are held back until later ones decide. Stops may not be empty.
+    Characters that may begin a stop are held back until later ones decide.
+
+    Attributes:
+        tokenizer: Tokenizer of the tokens.
+        ends: Tokens that end the text.
+        stops: Strings that end the text, none of them empty.
+        ended: Whether the text has ended.
+        pending: Characters that are held back.
+        decoder: Decoder of UTF-8 that holds back parts of a character.
     """
 
     tokenizer: Tokenizer

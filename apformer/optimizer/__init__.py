@@ -73,12 +73,16 @@ class Config:
 def learning_rate(step: Array | int, peak: jax.typing.ArrayLike, cfg: Config, steps: int) -> Array:
     """Return the learning rate at a step: up linearly from peak / warmup_steps to the peak, then down to cfg.min_lr.
 
-    cosine: by half a cosine, which would end at the step after the last.
-    inverse_sqrt: as peak sqrt(warmup_steps / step), Vaswani et al. 2017, equation 3, whose peak is
-    (d_model warmup_steps)^-1/2.
+    The schedule cosine falls by half a cosine, which would end at the step after the last. inverse_sqrt falls as
+    peak sqrt(warmup_steps / (step + 1)): Vaswani et al. 2017, equation 3, for the peak (d_model warmup_steps)^-1/2.
 
-    optax's schedules round differently, and take the peak as a number, not as an array of members.
+    Args:
+        step: Number of steps done.
+        peak: Learning rate after warm-up, a number or an array of members.
+        cfg: The schedule.
+        steps: Number of steps of the run.
     """
+    # optax's schedules round differently, and take the peak as a Python number.
     step, warmup_steps = jnp.asarray(step, jnp.float32), cfg.warmup_steps
     warmup = peak * ((step + 1.0) / max(warmup_steps, 1))
     if cfg.schedule == "inverse_sqrt":
@@ -106,7 +110,10 @@ def _decay_beside_muon(params: dict) -> dict:
 def make(cfg: Config, steps: int) -> optax.GradientTransformationExtraArgs:
     """Return the optimizer of a run of `steps` steps; its update takes `hyper` and `step` as extra arguments.
 
-    A package brings function(cfg, steps) -> any optax optimizer, by an entry point of the group `apformer.optimizer`.
+    For a rule that a package brings, return what its function (cfg, steps) returns: any optax optimizer.
+
+    Raises:
+        UserError: Exit code USAGE, if no package brings the rule, or if what it brings is no such function.
     """
     if cfg.rule not in RULES:
         function = plugins.load(GROUP, cfg.rule, RULES, __name__)

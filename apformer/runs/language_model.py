@@ -75,9 +75,9 @@ class LanguageModel(NamedTuple):
     ) -> Iterator[list[str]]:
         """Yield, each time tokens are drawn, the next piece of text after each prompt, or "" for none.
 
-        One program is compiled for each power of two of rows (1, 4, 8 ...), and of tokens of the longest row beyond
-        512, or with more than 4 rows, beyond 2048 / rows; lengths of prompts, temperatures and so on share it. What a
-        row draws does not depend on other prompts; equal ones draw differently.
+        One compiled program serves all options and all texts of up to 512 tokens, prompt included. Programs differ for
+        1, up to 4, up to 8, up to 16 ... prompts, and for each power of two of tokens beyond 512 (with up to n = 8, 16
+        ... prompts, beyond 2048 / n). The draws of a prompt do not depend on other prompts; equal ones draw otherwise.
 
         Args:
             prompts: Texts to continue, each of at least one token.
@@ -89,7 +89,7 @@ class LanguageModel(NamedTuple):
             min_p: Least probability of a token, as a share of that of the most likely one.
             repetition_penalty: Divisor of the positive logits of the tokens in the row, factor of the negative ones.
             seed: Seed of the draws.
-            stops: Strings to end a text before.
+            stops: Strings before which a text ends.
             special_tokens: Read the special tokens that a prompt spells, which is refused otherwise.
             restart: Begin anew, with the last half as the prompt, where the positions of the model end.
 
@@ -138,12 +138,17 @@ class LanguageModel(NamedTuple):
 
 
 def load(folder: str | None = None, member: int | None = None, adapter: str | None = None) -> LanguageModel:
-    """Load the LanguageModel in a folder, or of the latest run. Raises UserError that names the fault.
+    """Load the LanguageModel in a folder.
 
-    Compiled programs are kept as those of commands are; APFORMER_COMPILATION_CACHE=none forbids it.
+    Compiled programs are cached on the disk, unless APFORMER_COMPILATION_CACHE is none.
 
-    member: number of a member of a population; None for the best on validation rows. adapter: folder of low-rank
-    adapters, saved alone, to merge into the model.
+    Args:
+        folder: Run of a text, or GPT-2 folder; None for the latest run.
+        member: Number of a member of a population; None for the best on validation rows.
+        adapter: Folder of low-rank adapters, saved alone, to merge into the model.
+
+    Raises:
+        UserError: It names what is missing or damaged.
     """
     process.keep_programs()
     folder = None if folder is None else directory.named(folder)
