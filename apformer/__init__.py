@@ -1,4 +1,4 @@
-"""apformer: transformers that learn arithmetic progressions, and the family they belong to. Map: README.md here."""
+"""Small, functional transformers in JAX, which learn arithmetic progressions or texts. README.md here is a map."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -32,7 +32,13 @@ class UserError(Exception):
 
 
 class Finding(NamedTuple):
-    """State of a part of a folder. what: the part; says: its state; code: exit code of a fault, 0 if it is sound."""
+    """State of a part of a folder.
+
+    Attributes:
+        what: Name of the part.
+        says: Sentence about its state.
+        code: Exit code of a fault, 0 if the part is sound.
+    """
 
     what: str
     says: str

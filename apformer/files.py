@@ -175,7 +175,7 @@ def write_bytes(path: AnyPath, data: bytes) -> None:
 
 @contextmanager
 def replacing(path: AnyPath) -> Iterator[Path]:
-    """Yield a temporary path for the body to write: then the file is whole, and on the disk. Raises UserError(DISK)."""
+    """Yield a temporary path for the body to write, then force it to the disk and rename it. Raises UserError(DISK)."""
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with disk_errors(path):

@@ -52,7 +52,7 @@ def load(group: str, name: str, builtin: tuple[str, ...], package: str, required
         name: Name of the module.
         builtin: Names of built-in modules, in `package`.
         package: Package of the built-in modules.
-        required: Names that the module must have. A name such as `Config`, with one capital, is a frozen dataclass.
+        required: Names that the module must have. A capitalised one, such as `Config`, must be a frozen dataclass.
 
     Raises:
         Fault: Exit code USAGE, for an unknown name, for a name that two packages bring, for a module that cannot be

@@ -127,8 +127,8 @@ def heard(program: str) -> Iterator[None]:
 def deferred() -> Iterator[list[int]]:
     """Yield a list that receives the number of the first stop signal, so that the caller can first save its work.
 
-    The caller then exits with 128 + that number; otherwise the end of this context does. A second signal ends the
-    process at once. Within another such context, it is the list of that one.
+    The caller, or else the end of this context, exits with 128 + that number. A second signal ends the process at once.
+    A context within another yields the list of the outer one.
     """
     if _deferred:
         yield _deferred[0]

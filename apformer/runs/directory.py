@@ -37,9 +37,13 @@ UNABLE = (errno.EPERM, errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EXDEV)  
 def create(recipe: str, run_dir: str | Path | None = None, needs: float = 0) -> Path:
     """Make the directory of a new run, check that it can be written, and return its Path.
 
-    recipe: ends the directory's name. run_dir: a new or empty directory to use instead of `runs/<UTC time>-<recipe>`.
-    needs: bytes that the run will write. In `runs`, the link `latest` then leads to the new directory.
-    Raises UserError: USAGE if run_dir holds a run or other files, DISK if it cannot be written or the disk is too full.
+    Args:
+        recipe: Recipe of the run. Its directory is `runs/<UTC time>-<recipe>`, and the link `runs/latest` leads there.
+        run_dir: New or empty directory to use instead; the link is not changed.
+        needs: Number of bytes that the run will write.
+
+    Raises:
+        UserError: USAGE if run_dir holds a run or other files, DISK if it cannot be written or the disk is too full.
     """
     if run_dir is not None:
         path = Path(run_dir)
@@ -75,11 +79,13 @@ def dated(kind: str) -> Path:
 
 
 def find(run: str | Path | None = None) -> Path:
-    """Return the Path of a run that has a configuration and a checkpoint: `run`, or the one that `runs/latest` names.
+    """Return the Path of a run that has a configuration and a checkpoint.
 
-    run: a directory, or the path of `latest` itself.
+    Args:
+        run: Run directory, or a path that ends with `latest`; None for `runs/latest`.
 
-    Raises UserError: USAGE if it is missing or no run, CHECKPOINT if nothing was saved in it.
+    Raises:
+        UserError: USAGE if it is missing or no run, CHECKPOINT if nothing was saved in it.
     """
     path = find_begun(run)
     if not saved(path):

@@ -56,7 +56,7 @@ def _metrics(path: Path, settings: Settings) -> str:
     last = records[-1]["step"] if records else 0
     if lost := first_lost(records, run.log_every, last):
         raise UserError(
-            f"the line of step {lost:,} is missing, or not at its place: {selection.again(path, lost)}", CHECKPOINT
+            f"the line of step {lost:,} is missing, or not at its place: {selection.remedy(path, lost)}", CHECKPOINT
         )
     return f"{len(records):,} lines to step {last:,} of {run.steps:,}"
 
@@ -77,7 +77,7 @@ def _checkpoint(path: Path, settings: Settings, step: int, lines: dict[int, dict
         if scores.shape != recorded.shape or not np.all((scores == recorded) | np.isnan(scores)):
             fault = "its scores are not those of metrics.jsonl"
     if fault:
-        raise UserError(f"{fault}: {selection.again(path, step)}", CHECKPOINT)
+        raise UserError(f"{fault}: {selection.remedy(path, step)}", CHECKPOINT)
     saved = "at a stop" if facts.temporary else "on schedule"
     return f"saved {saved}, {len(facts.tree)} arrays as they were written"
 

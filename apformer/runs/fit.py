@@ -76,8 +76,13 @@ def run_steps(
 ) -> tuple[TrainState, Metrics]:
     """Return (state, metrics of each step) after `steps` more steps. The argument `state` is donated.
 
-    train_rows: what `train_rows` of the task returns. mesh: `devices.mesh`, which holds the state. fed: rows to sample
-    from instead. Its first axes are members, if there are several, then steps.
+    Args:
+        state: State of one model or of a population.
+        train_rows: Result of the task's `train_rows`.
+        settings: Settings of the run.
+        steps: Number of steps.
+        mesh: Mesh that holds the state, see `devices.mesh`.
+        fed: Rows of each step, instead of `train_rows`; their first axes are members, if there are several, then steps.
     """
     return _of_members(
         lambda args, mesh: _run_steps(*args, train_rows, settings, steps, mesh), (state, fed), settings, mesh
@@ -173,10 +178,18 @@ def fit(
 ) -> TrainState:
     """Train to the last step and return the state; write metrics.jsonl and checkpoints/ of the run directory.
 
-    proven: says of a step whether its checkpoint is certified; with None, no step is asked. A certified checkpoint ends
-    training, and is the best of the run. The argument `state` is donated. A stop signal saves a checkpoint after the
-    chunk, then exits with 128 + its number.
-    Raises UserError: NON_FINITE as soon as no member's loss is finite, DISK if something cannot be written.
+    A stop signal saves a checkpoint after the chunk, then exits with 128 + its number.
+
+    Args:
+        path: Run directory.
+        settings: Its settings.
+        rows: Rows of the run, as the task's `load` returns them.
+        state: State to train from; it is donated.
+        proven: Function of a step that returns whether its checkpoint is certified, which ends training and makes it
+            the best of the run. With None, training goes on to the last step.
+
+    Raises:
+        UserError: NON_FINITE as soon as no member's loss is finite, DISK if something cannot be written.
     """
     run = settings.training
     task = tasks.of(settings)
@@ -187,7 +200,7 @@ def fit(
     log = Log(path / "metrics.jsonl", settings, step, jax.device_get(state.hyper["learning_rate"]))
     mesh = devices.mesh(run.members, run.batch_size)
     if lost := first_lost(read_metrics(path), run.log_every, step):
-        tell(f"{log.path} has lost lines, the first of step {lost}: {selection.again(path, lost)}")
+        tell(f"{log.path} has lost lines, the first of step {lost}: {selection.remedy(path, lost)}")
     feeding = pieces(task.feed(settings, rows), state.key, run, step, mesh)
     devices.connect(mesh)
     state = devices.place(state, mesh, run.members)

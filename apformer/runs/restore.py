@@ -54,8 +54,13 @@ class Run(NamedTuple):
 def load(run: str | Path | None = None, member: int | None = None, step: int | None = None) -> Run:
     """Return the Run in a directory.
 
-    run: the directory; None for the latest run. member: number of a member of a population; None for the best on
-    validation rows. step: a saved step; None for the best. Raises UserError that names what is missing or damaged.
+    Args:
+        run: Directory; None for the latest run.
+        member: Number of a member of a population; None for the best on validation rows.
+        step: Saved step; None for the best.
+
+    Raises:
+        UserError: It names what is missing or damaged.
     """
     process.keep_programs()
     path = directory.find(run)
@@ -95,7 +100,7 @@ def load_rows(path: Path) -> Any:
 
 
 def require_files(path: Path) -> None:
-    """Raise UserError (exit DATA) for a file of the task, such as tokenizer.json, that training did not write so."""
+    """Raise UserError (exit DATA) for a file of the task, such as tokenizer.json, that is missing or has changed."""
     for name, digest in directory.recorded(path, "files").items():
         if not (path / name).is_file() or files.sha256(path / name) != digest:
             raise UserError(f"{path / name} is not the file that training wrote: restore it", DATA)
@@ -106,11 +111,18 @@ def load_params(
 ) -> tuple[Any, int, int]:
     """Return (params of one model, step, member) from a checkpoint of a run.
 
-    member: None for the best. step: None for the best, or the newest if none has a score. merged: whether adapters are
-    merged into their base; if not, params has both, as the state does. With training.average above 1 and without a
-    step, params is the mean of the newest checkpoints.
-    Raises UserError: USAGE for a member that the run does not have, NON_FINITE for one whose parameters are not finite,
-    and as `require_files` does.
+    With training.average above 1 and without a step, params is the mean of the newest checkpoints.
+
+    Args:
+        path: Run directory.
+        settings: Its settings.
+        member: Number of a member; None for the best.
+        step: Saved step; None for the best, or the newest if none has a score.
+        merged: Whether adapters are merged into their base; if not, params has both, as the state does.
+
+    Raises:
+        UserError: USAGE for a member that the run does not have, NON_FINITE for one whose parameters are not finite,
+            CHECKPOINT for a damaged or missing checkpoint, and as `require_files` does.
     """
     provenance.require_environment(path, provenance.OF_SHAPES)
     require_files(path)

@@ -31,8 +31,13 @@ PROVEN = -1.0  # score of a checkpoint that ended training because it is certifi
 class Facts:
     """Facts of a checkpoint, besides its arrays.
 
-    scores: one for each member; lower is better, None if it is not finite. tree: {name: dtype and shape} of the arrays.
-    keys: {name: generator} of the random keys.
+    Attributes:
+        step: Number of training steps.
+        scores: Score of each member; lower is better, None if it is not finite.
+        temporary: Whether it was saved at a stop.
+        tree: {name: dtype and shape} of the arrays.
+        keys: {name: generator} of the random keys.
+        arrays_sha256: SHA-256 of the names, shapes and bytes of the arrays.
     """
 
     step: int
@@ -134,11 +139,11 @@ def remove_leftovers(folder: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def again(run_dir: Path, step: int) -> str:
-    """Return the remedy for a damaged or missing step: to resume from the saved step before it."""
+def remedy(run_dir: Path, step: int) -> str:
+    """Return the remedy for a damaged or missing step: to resume from the saved step before it, or restore a copy."""
     before = [saved for saved in steps(run_dir / "checkpoints") if saved < step]
-    remedy = f"{typed('resume', run_dir, '--step', before[-1])} trains again from there, or " if before else ""
-    return f"{remedy}restore it from a copy"
+    resume = f"{typed('resume', run_dir, '--step', before[-1])} trains again from there, or " if before else ""
+    return f"{resume}restore it from a copy"
 
 
 def score(record: dict[str, Any]) -> np.ndarray:
