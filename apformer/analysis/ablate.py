@@ -2,7 +2,7 @@
 
 - head         Keys and values become 0, so that the head adds nothing. cross_head: a head of cross-attention.
 - feedforward  The output becomes 0.
-- offset       No head of any layer reads the token at this offset, unless it reads no other (relative positions).
+- offset       No head reads the token at this offset, unless a query sees no other token (relative positions).
 - position     The vector of a position becomes 0 (learned positions).
 
 In an encoder-decoder the side is a prefix: encoder.head, decoder.cross_head. An ablation is an edit of the parameters,

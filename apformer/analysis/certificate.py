@@ -63,9 +63,9 @@ def case(settings: Settings, contexts: Any, params: Any) -> Case:
 
 
 def screen(case: Case, model: Model, tally: dict = check.TALLY) -> Iterator[dict]:
-    """Yield JAX's tally after each slice that `tally` lacks, as check.prove yields numpy's.
+    """Yield the tally after each slice of contexts that `tally` lacks, by JAX's logits; `check.prove` takes numpy's.
 
-    A string that is in no text counts as right: only numpy checks it.
+    A string that occurs in no text counts as right, since JAX cannot compute it.
     """
     for columns in islice(case.slices(), tally["slices"], None):
         _, right_NKC, logits_NKCV, computed_NKC = query_logits(case, model, columns)

@@ -46,11 +46,18 @@ class Evaluation(NamedTuple):
 
 
 class Feed(NamedTuple):
-    """Rows that stay in files: `draw` chooses the rows of a step, and `read` fetches them during earlier steps."""
+    """Rows that stay in files.
 
-    draw: Callable  # key of a batch -> arrays; pure, and the same on any device
-    read: Callable  # arrays drawn for several steps, in numpy -> train_rows of these steps, with the same leading axes
-    bytes: int  # size of the rows of a step
+    Attributes:
+        draw: Pure function of the key of a batch that chooses its rows: it returns arrays, the same on any device.
+        read: Function of these arrays of several steps, in numpy. It returns the train_rows of these steps, with the
+            same leading axes, and is called while earlier steps run.
+        bytes: Size of the rows of a step.
+    """
+
+    draw: Callable
+    read: Callable
+    bytes: int
 
 
 class Task(Protocol):

@@ -28,9 +28,9 @@ from apformer.tasks.progressions.generator import (
 
 
 def anywhere(key: jax.Array, progressions: Progressions, terms: int) -> tuple[Progressions, jax.Array]:
-    """Return (crops, terms before): at least `terms` terms from a random place of every progression, and its index.
+    """Return (crops, terms before): every progression from a random term on, and the number of terms before that.
 
-    A progression of fewer terms begins at its first. Pure; terms is static under jit.
+    The term leaves at least `terms` terms; in a shorter progression it is the first. Pure; terms is static under jit.
     """
     first_B, difference_B, terms_B = map(jnp.asarray, progressions)
     start_B = below(key, jnp.maximum(terms_B - terms, 0) + 1)
@@ -47,7 +47,7 @@ def terms_before(key: jax.Array, crops: Progressions, cfg: Config, terms: int) -
 
 
 def long(key: jax.Array, cfg: Config, batch_size: int) -> Progressions:
-    """Draw a number of terms uniformly, then a difference that fits, then a first term; extend rows as far as they fit.
+    """Draw long rows: a uniform number of terms, a difference and a first term that fit, and all terms that follow.
 
     Rows that are not on a training line get 0 terms.
 

@@ -57,7 +57,10 @@ def merge(params: Any, adapters: Any, scale: float) -> Any:
 
 
 def freeze_base(rule: optax.GradientTransformationExtraArgs) -> optax.GradientTransformationExtraArgs:
-    """Return an optimizer of {"base": params, "adapters": factors} for the factors; the base has gradient 0."""
+    """Return an optimizer of {"base": params, "adapters": factors} that updates the factors by `rule`.
+
+    The gradient of the base must be 0.
+    """
 
     def update(updates: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, Any]:
         factors, state = rule.update(updates["adapters"], state, params["adapters"], **extra)

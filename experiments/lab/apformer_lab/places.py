@@ -11,7 +11,12 @@ UNKNOWN = jnp.iinfo(jnp.int32).max
 
 
 class Read(NamedTuple):
-    """The keys that each token of a layer reads."""
+    """The keys that each token of a layer reads.
+
+    Attributes:
+        slot_BTO: Position of each key in its row.
+        there_BTO: Whether there is such a key; if not, it is masked.
+    """
 
     slot_BTO: jax.Array
     there_BTO: jax.Array
