@@ -30,7 +30,7 @@ from apformer.proof import network
 U = 2.0**-24
 FUNCTION = 8 * U  # relative error of exp, square root and reciprocal: 4 units in the last place
 SLACK = 1.01  # factor that covers the rounding of the bounds themselves
-LARGEST = 2.0**60  # length of a state, the squares of which float32 can add; largest size of a sum
+LARGEST = 2.0**60  # length of a state and a norm's weights, whose squares float32 can add; largest size of a sum
 TINY = 1e-10  # added to sizes: then rounding is more than underflow, and its square does not underflow
 MASKS = 2**8  # batch size of `growth`
 float32 = np.float32
@@ -91,7 +91,7 @@ def bound_norm(x: np.ndarray, e: np.ndarray, w: dict, name: str, epsilon: float)
     The derivative of r by x has a spectral norm of at most 1/s.
     """
     D = x.shape[1]
-    e = np.where(length(x) + e < LARGEST, e, np.inf).astype(float32)
+    e = np.where(length(x) + e + sum(length(w[key]) for key in w if name in key) < LARGEST, e, np.inf).astype(float32)
     if f"{name}.scale" not in w:
         ones, zeros = np.ones(len(x), float32), np.zeros(len(x), float32)
         return Normed(ones, zeros, ones, e, zeros, x, np.abs(x).astype(float32) + float32(TINY))
@@ -270,7 +270,7 @@ def bound_block(
         local = product_rounding(normed, units.absolute)
         dh = SLACK * (normed.e[:, None] * units.length + local)
         rest = output_rounding(residual * (length(y).astype(float32) + e_y), h, relu_change(h, dh), units, w)
-        nonlinear = np.where(h > 0, local, float32(0)) + np.maximum(dh - np.abs(h), 0.0)
+        nonlinear = (h > 0) * local + np.maximum(dh - np.abs(h), 0.0)
         return z, residual * e_y + spectral_2 * length(nonlinear) + rest, np.packbits(h > 0, axis=1), normed.e
 
     z, errors, active, e_normed = network.map_batches(batch, len(seen))

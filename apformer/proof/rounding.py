@@ -129,7 +129,7 @@ def bounded_logits(
         return final.n @ weights["head.output.weight"] + weights["head.output.bias"], ratio
 
     logits_NV, ratio_N = network.map_batches(batch, len(codes))
-    return logits_NV, np.where(np.isnan(ratio_N), 0.0, ratio_N)
+    return logits_NV, np.nan_to_num(ratio_N)
 
 
 def margin_ratios(last: LastLayer, logits: LogitDifferences, w: dict) -> np.ndarray:

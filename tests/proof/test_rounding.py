@@ -191,22 +191,25 @@ def test_a_small_margin_is_not_proven():
 
 
 def test_what_may_overflow_or_underflow_is_not_proven():
-    """States 2^70 times as large, whose squares float32 cannot hold, and values that it cannot hold.
+    """States 2^70 times as large, whose squares float32 cannot hold, and weights below 2^-126.
 
     The exact network says the same.
     """
     weights, (codes, _) = weights_of(CFG, 7, scale=0.15), strings()
     exact = network.logits(codes, weights, CFG, contexts)
     right = exact.argmax(1)
-    large = {
-        name: array * 2.0**70 if name.startswith("embedding") or "output" in name or "contract" in name else array
-        for name, array in weights.items()
-    }
-    large |= {name: weights[name] for name in weights if name.startswith("head")}
+    output, contract = "blocks.attention.output", "blocks.feedforward.contract"
+    large, values, head = (
+        {name: array * 2.0 ** powers.get(name, 0) for name, array in weights.items()}
+        for powers in (
+            dict.fromkeys(("embedding.table", output, f"{contract}.weight", f"{contract}.bias"), 70),
+            {"blocks.attention.value": -125, output: 125},
+            {"final_norm.scale": 125, "final_norm.bias": 125, "head.output.weight": -125},
+        )
+    )
     assert (network.logits(codes, large, CFG, contexts).argmax(1) == right).mean() > 0.9
     assert (rounding.bounded_logits(codes, right, weights, CFG, contexts)[1] > 1).any()
-    powers = {"blocks.attention.value": 2.0**-125, "blocks.attention.output": 2.0**125}
-    small = {name: array * powers.get(name, 1) for name, array in weights.items()}
-    np.testing.assert_allclose(network.logits(codes, small, CFG, contexts).max(1), exact.max(1))
-    for changed, cfg in ((large, CFG), (small, CFG), (weights, CFG | {"norm_epsilon": 1e-50})):
+    for same in (values, head):
+        np.testing.assert_allclose(network.logits(codes, same, CFG, contexts).max(1), exact.max(1))
+    for changed, cfg in ((large, CFG), (values, CFG), (head, CFG), (weights, CFG | {"norm_epsilon": 1e-50})):
         assert not (rounding.bounded_logits(codes, right, changed, cfg, contexts)[1] > 1).any()
