@@ -151,7 +151,7 @@ def margins(logits: np.ndarray, right: np.ndarray) -> np.ndarray:
     xp = logits.__array_namespace__()
     token = xp.broadcast_to(xp.arange(logits.shape[-1]), logits.shape)
     others = xp.where(token == right[..., None], -xp.inf, logits).max(-1)
-    with np.errstate(invalid="ignore", over="ignore"):
+    with np.errstate(all="ignore"):
         margin = xp.take_along_axis(logits, right[..., None], -1)[..., 0] - others
     return xp.where(xp.isfinite(logits).all(-1), margin, LEAST)
 
@@ -233,7 +233,7 @@ def main(folder: Path, contexts: ModuleType, exact: bool = False) -> int:
         case, certificate = read(folder, contexts)
         case = case._replace(exact=exact)
         total, path, saved = certificate["contexts"], folder / "check.tally.json", time.monotonic()
-        identity = [certificate["parameters_sha256"], exact]
+        identity = [certificate, exact]
         tally = load_partial(path, identity).get("tally", TALLY)
         for tally in prove(case, tally):  # noqa: B020
             print(f"\r{tally['contexts'] / total:4.0%} of {total:,} contexts", end="", file=sys.stderr, flush=True)
