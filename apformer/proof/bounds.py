@@ -93,8 +93,8 @@ def bound_norm(x: np.ndarray, e: np.ndarray, w: dict, name: str, epsilon: float)
     D = x.shape[1]
     e = np.where(length(x) + e + sum(length(w[key]) for key in w if name in key) < LARGEST, e, np.inf).astype(float32)
     if f"{name}.scale" not in w:
-        ones, zeros = np.ones(len(x), float32), np.zeros(len(x), float32)
-        return Normed(ones, zeros, ones, e, zeros, x, np.abs(x).astype(float32) + float32(TINY))
+        ones = np.ones(len(x), float32)
+        return Normed(ones, 0 * ones, ones, e, 0 * ones, x, np.abs(x).astype(float32) + float32(TINY))
     mean = x.mean(-1, keepdims=True)
     x = x - mean
     s, change = np.sqrt(np.einsum("nd,nd->n", x, x) / D + epsilon), e / D**0.5

@@ -39,6 +39,8 @@ def unsupported(cfg: dict, contexts: ModuleType) -> str | None:
     for name, values in (COMPUTED | getattr(contexts, "COMPUTED", {})).items():
         if cfg.get(name, values[0]) not in values:
             return f"{name} is {cfg[name]}, and only {' or '.join(map(str, values))} is computed"
+    if not 0 < cfg["norm_epsilon"] < 1:
+        return f"norm_epsilon is {cfg['norm_epsilon']}, and only numbers between 0 and 1 are computed"
     if hasattr(contexts, "reads"):
         tokens = int(contexts.reads(cfg, cfg["n_layers"]).max()) + 2
         if (cfg["vocab_size"] + 1) ** tokens >= 2**63:

@@ -51,7 +51,7 @@ def test_it_computes_what_apply_computes(random_params, cfg):
     ("name", "value"),
     [
         ("n_layers", 10**9),
-        ("window", 10**12),
+        ("norm_epsilon", 1e39),
         ("window", None),
         ("position", "sinusoidal"),
         ("vocab_size", 20),
