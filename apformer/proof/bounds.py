@@ -178,21 +178,19 @@ def bound_attention(below: HeadBounds, row: np.ndarray, x: np.ndarray, e_x: np.n
     """
     heads, attention = below.heads, network.attend(below.heads, row, x, w)
     (N, W), (H, K) = row.shape, heads.q.shape[1:]
-    mean, score, weight = (
-        part.astype(float32) for part in (attention.mean.reshape(N, H, K), attention.score, attention.weight)
-    )
+    mean, weight = (part.astype(float32) for part in (attention.mean.reshape(N, H, K), attention.weight))
     by_key, rounding_q, dq, size_q = below.query.take(row[:, 0], 1)
     e_q, bias = below.e[row[:, 0], None], np.abs(w["bias"]).astype(float32)
-    ds, valid = np.zeros_like(score), (row >= 0).T
+    ds, valid = np.zeros_like(weight), (row >= 0).T
     tokens, read = [below.tokens.take(row[:, o], 1) for o in range(W)], below.e[row.T] * valid
     for o, (by_query, rounding_k, dk, size_k, *_) in enumerate(tokens):
         ds_o = read[o, :, None] * by_key + size_q * rounding_k + dk * dq + e_q * by_query + size_k * rounding_q
         ds_o += sum_rounding(K + 3, (size_q + dq) * (size_k + dk) + bias[:, o])
         ds[o] = np.where(valid[o, :, None], ds_o * (1 + 2 * U), 0.0)
-    far = np.where(np.isfinite(score), np.abs(score - score.max(0)), 0.0)
-    ds += FUNCTION + 3 * U * (far + 2 * ds.max(0))
-    grown = np.exp(ds)
-    moves = weight * (ds * grown) / (weight / grown).sum(0)  # e^ds - 1 <= ds e^ds
+    far = attention.score.max(0) - attention.score
+    ds += FUNCTION + 3 * U * (np.where(np.isfinite(far), far, 0.0) + 2 * ds.max(0))
+    # e^ds - 1 <= ds e^ds. A weight is e^-far times the largest, though it may underflow.
+    moves = weight.max(0) * ds * np.exp((ds - far).astype(float32)) / (weight / np.exp(ds)).sum(0)
     dv_any = np.max([np.where(valid[o, :, None], tokens[o][5], 0.0) for o in range(W)], axis=0)
     size_mean, any_move = length(mean), moves.sum(0)
     e_mean = moves[W] * size_mean + any_move * dv_any
