@@ -83,8 +83,12 @@ def are_in(folder: str) -> bool:
     return any(os.path.exists(os.path.join(folder, name)) for name in ("000000.bin", "validation.bin"))
 
 
-def read(folder: str | Path) -> Prepared:
+def read(folder: str | Path, rows: int = 2**32) -> Prepared:
     """Read a folder that a Writer wrote; the files of the training part are only checked for their sizes.
+
+    Args:
+        folder: Folder of the files.
+        rows: Number of tokens that have a row in the embedding table of a model.
 
     Raises:
         UserError: Exit code DATA for a file that is missing, damaged, cut or foreign, with the remedy.
@@ -111,15 +115,15 @@ def read(folder: str | Path) -> Prepared:
     for path, tokens in listed:
         size = tokens * dtype.itemsize
         with _readable(path):
-            found_size = os.path.getsize(path)
-        if found_size != size:
-            raise _fault(path, f"has {found_size:,} bytes instead of {size:,}")
+            if (found_size := os.path.getsize(path)) != size:
+                raise _fault(path, f"has {found_size:,} bytes instead of {size:,}")
     _verified(folder / "tokenizer.json", tokenizer_sha256)
     tokenizer = pretrained.load(folder / "tokenizer.json")
+    vocab_size = min(tokenizer.vocab_size, rows)
     paths, lengths = zip(*listed, strict=True)
     validation = np.frombuffer(_verified(paths[-1], validation_sha256), dtype)
-    _refuse_foreign(validation, paths[-1], tokenizer.vocab_size)
-    train = Shards(paths[:-1], (0, *accumulate(lengths[:-1])), dtype, tokenizer.vocab_size)
+    _refuse_foreign(validation, paths[-1], vocab_size)
+    train = Shards(paths[:-1], (0, *accumulate(lengths[:-1])), dtype, vocab_size)
     return Prepared(train, validation, characters, tokenizer, hashlib.sha256(content).hexdigest())
 
 
@@ -140,9 +144,9 @@ def _verified(path: Path, sha256: str) -> bytes:
 
 
 def _refuse_foreign(tokens: np.ndarray, path: Path, vocab_size: int) -> None:
-    if tokens.size and tokens.max() >= vocab_size:
-        other = f"has token {tokens.max()}, beyond the vocabulary of {vocab_size:,}, so another tokenizer wrote it"
-        raise _fault(path, other)
+    if (most := tokens.max(initial=0)) >= vocab_size:
+        fault = f"has token {most}, and its tokenizer or the model to train further has {vocab_size:,} tokens"
+        raise _fault(path, f"{fault} (if the model lacks the end of a text, give the texts themselves)")
 
 
 @contextmanager

@@ -72,7 +72,7 @@ def read_rows(settings: Settings) -> shards.Prepared:
     cfg = settings.data
     vocab_size, source = settings.model.vocab_size, settings.options.init_from
     if shards.are_in(cfg.text):
-        rows = _prepared_rows(cfg)
+        rows = _prepared_rows(cfg, vocab_size if source else 2**32)
         if source is not None:
             text_tokenizer.for_model(rows.tokenizer, vocab_size, source)
         return rows
@@ -105,12 +105,11 @@ def read_rows(settings: Settings) -> shards.Prepared:
     return shards.Prepared(train_N, validation_N, len(validation_text), tokenizer, sha256)
 
 
-def _prepared_rows(cfg: corpus.Config) -> shards.Prepared:
+def _prepared_rows(cfg: corpus.Config, rows: int) -> shards.Prepared:
     for name in ("validation_share", "special_tokens"):
         if getattr(cfg, name) != getattr(corpus.Config, name):
-            fault = f"--{name} was fixed when the folder of tokens {cfg.text} was prepared"
-            raise UserError(f"{fault}: drop the flag")
-    prepared = shards.read(cfg.text or "")
+            raise UserError(f"--{name} was fixed when the folder of tokens {cfg.text} was prepared: drop the flag")
+    prepared = shards.read(cfg.text or "", rows)
     if cfg.tokenizer != corpus.Config.tokenizer:
         named = None if cfg.tokenizer in LEARNED else pretrained.load(cfg.tokenizer)
         # `prepare.py` adds a token that ends a text to a tokenizer without one.
