@@ -24,6 +24,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from apformer.errors import UserError
+
 State = tuple[Array, Any]
 """The newest token of each row, and the cache of all tokens before it."""
 
@@ -47,7 +49,7 @@ class Sampling(NamedTuple):
 
 
 def sampling_of(rows: int, sampling: Sampling) -> Sampling:
-    """Return a Sampling of arrays of `rows` numbers. Raises ValueError that names one out of range."""
+    """Return a Sampling of arrays of `rows` numbers. Raises UserError (exit USAGE) that names one out of range."""
     fields = []
     for name, dtype, least, most in (
         ("temperature", np.float32, 0, 1e30),
@@ -58,9 +60,9 @@ def sampling_of(rows: int, sampling: Sampling) -> Sampling:
     ):
         values = np.asarray(getattr(sampling, name))
         if values.shape not in ((), (rows,)) or values.dtype.kind in "OU":
-            raise ValueError(f"{name} has the shape {values.shape} and type {values.dtype}: give one number, or {rows}")
+            raise UserError(f"{name} has the shape {values.shape} and type {values.dtype}: give one number, or {rows}")
         if not ((least <= values) & (values <= most)).all():
-            raise ValueError(f"{name} {values} is out of range: give {least} to {most}")
+            raise UserError(f"{name} {values} is out of range: give {least} to {most}")
         fields.append(np.broadcast_to(values.astype(dtype), rows))
     return Sampling(*fields)
 

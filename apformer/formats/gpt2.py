@@ -139,8 +139,7 @@ def require_gpt2(cfg: Config, remedy: str = "export it with --to safetensors") -
     for field, expected in vars(SIZES["gpt2"]).items():
         value = getattr(cfg, field)
         if field not in EXPRESSIBLE and value != expected:
-            fault = f"GPT-2 has {field} {expected}, and this model has {value}"
-            raise UserError(f"{fault}: {remedy}")
+            raise UserError(f"GPT-2 has {field} {expected}, and this model has {value}: {remedy}")
     if cfg.similarity not in SIMILARITIES.values():
         raise UserError(f"GPT-2 has no --similarity {cfg.similarity}, as this model was trained with: {remedy}")
 

@@ -57,8 +57,7 @@ def _with_command(finding: Finding, folder: Path, name: str) -> Finding:
     file = {"config.json": "config.json", "tokenizer": "tokenizer.json"}.get(finding.what, model_folder.WEIGHTS)
     # A file that exists is not overwritten, since it may have been trained further.
     target = f"{folder}-published" if (folder / file).exists() else folder
-    command = f"`hf download {name} {file} --local-dir {target}`"
-    return finding._replace(says=f"{finding.says}; {command} fetches it")
+    return finding._replace(says=f"{finding.says}; `hf download {name} {file} --local-dir {target}` fetches it")
 
 
 def _differences(cfg: Config, name: str) -> dict[str, str]:
@@ -81,8 +80,7 @@ def _config(cfg: Config, name: str) -> str:
 def weights(folder: Path) -> str:
     """Return a sentence about the weights of a GPT-2 folder. Raises UserError as `gpt2.load` does."""
     _, params = gpt2.load(folder)
-    count = optax.tree.size(params)
-    return f"{count:,} parameters, all names and shapes as in config.json, all finite"
+    return f"{optax.tree.size(params):,} parameters, all names and shapes as in config.json, all finite"
 
 
 def _sums(folder: Path, name: str) -> str:
@@ -103,8 +101,7 @@ def _tokenizer(folder: Path) -> str:
     merges = len(json.loads(tokenizer.to_json())["model"].get("merges", ()))
     if (tokenizer.vocab_size, merges, tokens) != (VOCABULARY, MERGES, KNOWN_TOKENS[1]):
         counts = f"{tokenizer.vocab_size:,} tokens and {merges:,} merges, and {KNOWN_TOKENS[0]!r} becomes {tokens}"
-        expected = f"GPT-2's has {VOCABULARY:,} and {MERGES:,}, and makes {KNOWN_TOKENS[1]} of it"
-        raise UserError(f"{counts}; {expected}", DATA)
+        raise UserError(f"{counts}; GPT-2's has {VOCABULARY:,} and {MERGES:,}, and makes {KNOWN_TOKENS[1]} of it", DATA)
     changed = [name for name in TOKENIZER if (folder / name).exists() and sha256(folder / name) != TOKENIZER[name]]
     sums = f"{', '.join(changed)} saved again, with other bytes" if changed else "the published files"
     return f"{VOCABULARY:,} tokens, {MERGES:,} merges, {sums}"

@@ -116,10 +116,7 @@ class LanguageModel(NamedTuple):
             )
         if most is not None and longest > most:
             tell(f"a prompt has {longest} tokens: the model reads the last {most}")
-        try:
-            sampling = sampling_of(len(rows), Sampling(temperature, top_k, top_p, min_p, repetition_penalty))
-        except ValueError as error:
-            raise UserError(str(error)) from None
+        sampling = sampling_of(len(rows), Sampling(temperature, top_k, top_p, min_p, repetition_penalty))
         writers = [stream.Text(self.tokenizer, self.ends, stops) for _ in rows]
         drawable = self.tokenizer.vocab_size
         chunks = stream.write(self.model, rows, tokens, most, sampling=sampling, seed=seed, drawable=drawable)

@@ -9,6 +9,7 @@ import pytest
 
 from apformer import model
 from apformer.decoding.generate import Sampling, choose, generate, pad_prompts, sampling_of, scores
+from apformer.errors import UserError
 from tests.helpers.small_models import apply
 
 V = 11
@@ -70,7 +71,7 @@ def test_a_literal_penalty_is_for_the_tokens_of_the_row():
      {"repetition_penalty": [1, 0]}],
 )  # fmt: skip
 def test_numbers_out_of_range_are_refused(settings):
-    with pytest.raises(ValueError, match="is out of range: give"):
+    with pytest.raises(UserError, match="is out of range: give"):
         sampling_of(2, Sampling(**settings))
 
 

@@ -35,8 +35,7 @@ def predict(model: Model, settings: Settings, lines: list[str], name: str, terms
     longest = max(map(len, lines)) + characters
     most = min(MOST, architecture_of(settings).max_tokens(settings.model) or MOST)
     if longest > most:
-        fault = f"--terms {terms} makes a line of {longest:,} characters, more than {most:,}"
-        raise UserError(f"{fault}: give fewer terms")
+        raise UserError(f"--terms {terms} makes a line of {longest:,} characters, more than {most:,}: give fewer terms")
     tokens_BN = continue_rows([tokenizer.encode(line) for line in lines], characters, model)
     return [
         (tokenizer.decode(tokens_N[1 : fits * (digits + 1)]), fits)

@@ -51,7 +51,7 @@ def windows(tokens_N: np.ndarray, window: int, stride: int | None, numbers_R: np
     """
     length, step, _ = cuts(len(tokens_N), window, stride)
     last, first_R = len(tokens_N) - 1, np.asarray(numbers_R) * step
-    at_RT = first_R[:, None] + np.arange(length + 1)[None]
+    at_RT = first_R[:, None] + np.arange(length + 1)
     before_R = np.where(first_R > 0, first_R + length - step, 0)  # last token that earlier windows predict
     tokens_RT = np.where(at_RT <= last, tokens_N[np.minimum(at_RT, last)], 0).astype(np.int32)
     return Batch(tokens_RT, ((at_RT <= last) & (at_RT > before_R[:, None])).astype(np.float32))
