@@ -39,7 +39,7 @@ def of(tokenizer: BytePairs) -> dict[str, Any]:
     pattern = next(patterns, None)
     token_of = {tokenizer.bytes_of(token): token for token in range(tokenizer.vocab_size)}
     tokens = [token_of.get(bytes([byte])) for byte in range(256)]
-    unsupported = model.get("ignore_merges") or model.get("dropout") or content["normalizer"]
+    unsupported = model.get("ignore_merges") or content["normalizer"]
     if pattern is None or merged is None or unsupported or None in tokens:
         raise UserError("No text can be typed: its tokenizer cuts it in a way that this page does not know", DATA)
     specials = {added["content"]: added["id"] for added in content["added_tokens"]}

@@ -42,8 +42,8 @@ def save(tokenizer: Tokenizer, path: str | Path) -> None:
 def load(path: str | Path) -> Tokenizer:
     """Load the tokenizer of a file, or of a folder: its `tokenizer.json`, else its `vocab.json` and `merges.txt`.
 
-    The name of a file that ends in .tiktoken must contain the name of its vocabulary, such as cl100k. Truncation and
-    padding in a `tokenizer.json` are ignored.
+    The name of a file that ends in .tiktoken must contain the name of its vocabulary, such as cl100k. Truncation,
+    padding and dropout in a `tokenizer.json` are ignored.
 
     Raises UserError that names the path and the remedy: DATA if it is missing, damaged or another kind of tokenizer,
     USAGE without the text extra.
@@ -143,6 +143,7 @@ def _without_gaps(content: Any, path: Path) -> Any:
     try:
         vocabulary, added = content["model"]["vocab"], content.get("added_tokens") or []
         id_of = {token["content"]: token["id"] for token in added}
+        content["model"]["dropout"] = None  # else it would cut a text otherwise each time
         ids = {*vocabulary.values(), *id_of.values()}
         most = _largest(ids, path)
     except (TypeError, KeyError, AttributeError):

@@ -81,6 +81,7 @@ def test_a_token_keeps_its_id_where_others_are_left_out(tmp_path, byte_pairs, wi
     vocabulary = with_end["model"]["vocab"]
     last = max(vocabulary, key=vocabulary.get)  # 399 becomes 402, so that 399 to 401, 403 and 404 are left out
     vocabulary[last], with_end["added_tokens"][0]["id"] = 402, 405
+    with_end["model"]["dropout"] = 0.9
     write_json(tmp_path / "tokenizer.json", with_end)
     tokenizer = load(tmp_path)
     text = ALL + byte_pairs.decode([399]) + "<|end|>"
