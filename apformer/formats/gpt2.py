@@ -65,7 +65,13 @@ FIELDS = {  # {field of our Config: name in config.json}
     "attention_dropout": "attn_pdrop",
     "tie_embeddings": "tie_word_embeddings",
 }
-ACTIVATIONS = {"gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu", "relu": "relu"}
+ACTIVATIONS = {
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu": "gelu",
+    "relu": "relu",
+}
 SIMILARITIES = {True: "scaled_dot", False: "dot"}  # by scale_attn_weights
 EXPRESSIBLE = {*FIELDS, "activation", "similarity", "attention_bias", "embedding_std"}  # in which a GPT-2 may differ
 SUPPORTED = {  # values in config.json, the default first

@@ -208,7 +208,7 @@ def test_a_tensor_of_two_shards_and_an_index_without_a_map_are_refused(tmp_path,
     ("config", "pattern"),
     [
         ({"model_type": "llama"}, 'model_type is "llama", and only "gpt2"'),
-        ({"activation_function": "silu"}, 'is "silu", and only "gelu_new" or "gelu_pytorch_tanh" or "gelu" or'),
+        ({"activation_function": "silu"}, 'is "silu", and only "gelu_new" or "gelu_pytorch_tanh" or "gelu_fast" or'),
         ({"add_cross_attention": True}, "add_cross_attention is true, and only false is supported: give a model of"),
         ({"n_head": 4}, "describes no GPT-2 .*d_model 6 is not a multiple of n_heads 4"),
         ({"n_layer": 2.0}, "n_layer is 2.0"),
