@@ -59,4 +59,4 @@ def check_tokens(name: str, tokens: Any, most: int | None = None) -> None:
 def check_capture(capture: tuple[str, ...], names: tuple[str, ...]) -> None:
     """Raise ValueError unless every name to capture is among `names`."""
     if unknown := [name for name in capture if name not in names]:
-        raise ValueError(f"capture {unknown[0]!r} is none of {', '.join(names)}: give a tuple, such as ('residual',)")
+        raise ValueError(f"capture {unknown[0]!r} is none of {', '.join(names)}: give a tuple, such as {names[:1]}")
