@@ -6,6 +6,7 @@ PE(p+k) is a fixed linear map of PE(p): a rotation by k in each (sin, cos) plane
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -25,7 +26,7 @@ def encode(positions_BT: Array, d_model: int, dtype: Any = jnp.float32) -> Array
     """Return the encoding of any positions, (B, T, D), sines and cosines interleaved."""
     angles_BTI = angles(positions_BT, d_model, at_least_float32(dtype))
     pairs_BTI2 = jnp.stack([jnp.sin(angles_BTI), jnp.cos(angles_BTI)], axis=-1)
-    return pairs_BTI2.reshape(*positions_BT.shape, -1)[..., :d_model].astype(dtype)
+    return jax.lax.collapse(pairs_BTI2, 2)[..., :d_model].astype(dtype)
 
 
 def angles(positions_BT: Array, width: int, dtype: Any) -> Array:
