@@ -109,7 +109,7 @@ def max_tokens(cfg: Config) -> int | None:
 
 
 def init(key: Array, cfg: Config) -> Params:
-    """Return parameters, a nested dict of float32 arrays; those of the blocks have a leading axis of layers."""
+    """Return parameters, a nested dict of `float` arrays; those of the blocks have a leading axis of layers."""
     embedding_key, position_key, block_key, norm_key, head_key = jax.random.split(key, 5)
     tokens_BT, x_BTD = jnp.zeros((1, 1), jnp.int32), jnp.zeros((1, 1, cfg.d_model))
     embedding = Embedding(cfg.vocab_size, cfg.d_model, std=cfg.embedding_std).init(embedding_key, tokens_BT)
@@ -168,7 +168,7 @@ def unstack(params: Params) -> Params:
     return listed.unstack_transposed(params)
 
 
-def init_cache(cfg: Config, batch_size: int, length: int, dtype: Any = jnp.float32) -> Cache:
+def init_cache(cfg: Config, batch_size: int, length: int, dtype: Any = float) -> Cache:
     """Return an empty cache for rows of up to `length` tokens: a dict, batch first in every leaf.
 
     A model with a window has at most `window` slots; if `length` is at least `window`, rows may be longer than it.

@@ -63,7 +63,7 @@ def unstack(params: Params) -> Params:
 
 
 def init(key: Array, cfg: Config) -> Params:
-    """Return parameters, a nested dict of float32 arrays; those of the cells have a leading axis of layers."""
+    """Return parameters, a nested dict of `float` arrays; those of the cells have a leading axis of layers."""
     embedding_key, cells_key, head_key = jax.random.split(key, 3)
     tokens_BT = jnp.zeros((1, 1), jnp.int32)
     return {
@@ -101,7 +101,7 @@ def apply(
     return (logits_BTV, {"residual": jnp.stack(streams).swapaxes(1, 2)}) if capture else logits_BTV
 
 
-def init_cache(cfg: Config, batch_size: int, length: int, dtype: Any = jnp.float32) -> Cache:
+def init_cache(cfg: Config, batch_size: int, length: int, dtype: Any = float) -> Cache:
     """Return the state before the first token: a dict, batch first in every leaf.
 
     Its size is constant: `length` is ignored, and rows may have any length.

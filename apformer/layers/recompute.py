@@ -16,7 +16,7 @@ from apformer.layers import Cache
 def functions(module: ModuleType) -> dict[str, Callable]:
     """Return {"init_cache", "extend"}, with the arguments of those in `apformer.model`, computed by `module.apply`."""
 
-    def init_cache(cfg: Any, batch_size: int, length: int, dtype: Any = jnp.float32) -> Cache:
+    def init_cache(cfg: Any, batch_size: int, length: int, dtype: Any = float) -> Cache:
         length = min(length, module.max_tokens(cfg) or length)
         return {"tokens": jnp.zeros((batch_size, length), jnp.int32), "length": jnp.zeros(batch_size, jnp.int32)}
 

@@ -143,7 +143,7 @@ def test_cached_is_uncached_for_pieces_longer_than_the_window(W, pieces, random_
     cfg = small(position="relative", window=W, attention_sink=True, final_norm=True)
     params, T = random_params(cfg, dtype=np.float64), sum(pieces)
     assert window.serves(cfg, T) and window.serves(cfg, pieces[0]) and not window.serves(cfg, 1)
-    tokens_BT, cache = draw_tokens(B, T), model.init_cache(cfg, B, T, jnp.float64)
+    tokens_BT, cache = draw_tokens(B, T), model.init_cache(cfg, B, T)
     extend = jax.jit(model.extend, static_argnames="cfg")
     found = []
     for chunk_BT in np.split(tokens_BT, np.cumsum(pieces)[:-1], axis=1):
