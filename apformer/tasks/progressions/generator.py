@@ -93,13 +93,15 @@ def has_split(cfg: Config, split: str) -> bool:
     for difference in range(cfg.min_difference, cfg.max_difference + 1):
         room = 10**cfg.digits - (cfg.min_terms - 1) * abs(difference)
         line = np.arange(min(max(abs(difference), 1), room, 1_000_000))
-        if (split_of(np.full_like(line, difference), line) == SPLITS.index(split)).any():
+        if SPLITS.index(split) in split_of(np.full_like(line, difference), line):
             return True
     return False
 
 
 def require_split(cfg: Config, split: str) -> None:
-    """Raise UserError (exit USAGE) if the generator draws no progression of a split."""
+    """Raise UserError (exit USAGE) if there is no such split, or if the generator draws no progression of it."""
+    if split not in SPLITS:
+        raise UserError(f"split {split} is none of {', '.join(SPLITS)}")
     if not has_split(cfg, split):
         remedy = "2 to 9 --digits" if cfg.digits == 1 else f"a wider range that goes beyond {UNSPLIT_BELOW}"
         raise UserError(f"these differences have no {split} lines: give {remedy}")
@@ -108,10 +110,10 @@ def require_split(cfg: Config, split: str) -> None:
 def draw(key: jax.Array, cfg: Config, batch_size: int, split: str | None = None) -> Progressions:
     """Draw progressions from the generator, or from its distribution on the lines of one split.
 
-    Pure; all but key are static under jit.
+    Pure; all but key are static under jit. split: "train", "validation" or "test"; None for all lines.
 
     Raises:
-        UserError: Exit code USAGE, if the split is empty, or as `check`.
+        UserError: Exit code USAGE, as `require_split` or `check`.
     """
     check(cfg)
     if split is None:
@@ -159,7 +161,10 @@ def below(key: jax.Array, limit_B: Array, *size: int) -> jax.Array:
 
 @partial(jax.jit, static_argnames=("digits", "terms"))
 def encode_rows(progressions: Progressions, digits: int, terms: int) -> Batch:
-    """Return the first `terms` terms of every progression as a Batch, (B, terms * (digits + 1) - 1)."""
+    """Return the first `terms` terms of every progression as a Batch, (B, terms * (digits + 1) - 1).
+
+    Of terms that are too large, the last `digits` digits are encoded.
+    """
     tokens_BT, inside_BT = rows.encode(progressions, digits, terms)
     weights_BT = inside_BT & (jnp.arange(tokens_BT.shape[1]) > 0)[None]
     return Batch(jnp.where(inside_BT, tokens_BT, 0), weights_BT.astype(jnp.float32))

@@ -91,8 +91,9 @@ def test_has_split_knows_the_empty_splits():
 
 
 def test_drawing_from_an_empty_split_is_refused_rather_than_endless():
-    with refused(USAGE, "have no test lines: give a wider range"):
-        draw(jax.random.key(0), Config(digits=2, max_difference=9), 4, "test")
+    for split in ("test", "valid"):
+        with refused(USAGE, split + " (lines: give a wider range|is none of train, validation, test)"):
+            draw(None, Config(digits=2, max_difference=9), 4, split)
 
 
 # The generator
