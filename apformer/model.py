@@ -134,7 +134,7 @@ def apply(
 
     Args:
         params: Parameters, see `init`.
-        tokens_BT: Rows of tokens, int32, below vocab_size; one beyond gives NaN.
+        tokens_BT: Rows of tokens, int32, 0 to vocab_size - 1; one beyond gives NaN, a negative one counts from the end.
         cfg: Config of the model.
         key: Randomness of dropout. Without a key there is no dropout.
         lengths_B: Lengths of right-padded rows. Padding changes nothing.

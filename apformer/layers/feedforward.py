@@ -49,7 +49,7 @@ ACTIVATIONS = {
 
 
 class FeedForward(nn.Module):
-    """Expand each vector from D to F numbers, apply the activation, and contract it to D again."""
+    """Expand each vector from D to F numbers, apply an activation, named in ACTIVATIONS, and contract it to D again."""
 
     d_ff: int
     activation: str = "relu"
