@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from apformer import files, tasks, train
+from apformer import files, plugins, tasks, train
 from apformer.errors import tell, typed
 from apformer.machine import devices, process, processes
 from apformer.runs import selection
@@ -143,7 +143,11 @@ def _make_loss(settings: Settings, mesh: Mesh | None) -> Callable[[Any, Any, Any
 
     def spread_loss(params: Any, batch: Any, key: jax.Array | None) -> tuple[jax.Array, Metrics]:
         batch = batch if key is None else devices.spread(batch, mesh)
-        return loss_fn(task.model_params(params, settings), batch, key)
+        found = loss_fn(task.model_params(params, settings), batch, key)
+        match jax.tree.map(jnp.ndim, found):
+            case 0, {"loss": 0}:
+                return found
+        raise plugins.fault(tasks.GROUP, settings.task, 'whose loss gives no (loss, {"loss": loss, ...})')
 
     return spread_loss
 
