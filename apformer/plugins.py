@@ -11,13 +11,16 @@ code.
 
 import dataclasses
 import importlib
+import inspect
 import os
 import pkgutil
+import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import EntryPoints, entry_points
+from traceback import walk_tb
 from types import SimpleNamespace
 from typing import Any, get_type_hints
 
@@ -25,6 +28,8 @@ import jax
 import jax.numpy as jnp
 
 from apformer.errors import UserError
+
+_used: dict[Any, str] = {}  # {module of a plugin: its package}, the last to be loaded last
 
 
 class Fault(UserError):
@@ -42,6 +47,22 @@ def versions() -> dict[str, str]:
     groups = (group for group in entries.groups if group.startswith("apformer."))
     packages = (entry.dist for group in groups for entry in entries.select(group=group))
     return {package.name: package.version for package in packages if package}
+
+
+def blame(error: Exception) -> str | None:
+    """Return a sentence about an error in a package's code, or in a call of its function; None for other errors."""
+    called = re.findall(r"^(\w+)\S*\(\) ", str(error))  # as in "score() takes 2 positional arguments but 3 were given"
+    for module, package in reversed(_used.items()):
+        inside = re.compile(rf"{module.__name__.partition('.')[0]}\b").match
+        places = [
+            f"{frame.f_code.co_filename}, line {line}"
+            for frame, line in walk_tb(error.__traceback__)
+            if inside(str(frame.f_globals.get("__name__")))
+        ]
+        if places := places or [module.__name__ for name in called if hasattr(module, name)]:
+            says = f"{'; '.join(places)} ({type(error).__name__}: {' '.join(str(error).split())})"
+            return f"{package} is at fault in {says}: repair or uninstall {package}"
+    return None
 
 
 def load(group: str, name: str, builtin: tuple[str, ...], package: str, required: tuple[str, ...] = ()) -> Any:
@@ -69,6 +90,8 @@ def load(group: str, name: str, builtin: tuple[str, ...], package: str, required
         else:
             (entry,) = _entries(group).select(name=name)
             module = entry.load()
+            home: Any = inspect.getmodule(module)
+            _used[home] = _used.pop(home, brought[0])
     except (Exception, SystemExit) as error:
         raise fault(group, name, f"which cannot be imported ({type(error).__name__}: {error})") from error
     if lacking := [each for each in required if not _has(module, each)]:
@@ -100,39 +123,39 @@ def part(kind: str, name: str) -> Any:
     module = load(group, name, builtin, package.__name__, (needed,))
     if name in builtin:
         return module
-    if kind == "similarity":
-        expected = 4, 2, 3, 5  # all differ, so that none can be confused
-        if shape := _wrong_shape(module.score, expected, (4, 3, 2, 64), (4, 5, 2, 64)):
-            raise fault(group, name, f"which gives scores of shape {shape} where (B, H, T, S) is {expected}")
-        return module
-    if {"embed", "rotate", "bias"}.isdisjoint(dir(module.Scheme)):
-        says = f"whose Scheme has {', '.join(each for each in vars(module.Scheme) if each[0] != '_') or 'no method'}"
-        raise fault(group, name, f"{says}, and none of embed, rotate and bias")
-    scheme, positions = module.Scheme, [jnp.indices((2, size))[1] for size in (3, 5)]
+    owner = module if kind == "similarity" else module.Scheme
+    shape_BTHK, shape_BSHK = (4, 3, 2, 64), (4, 5, 2, 64)  # all axes differ, so that none can be confused
+    positions = [jnp.indices((2, size))[1] for size in (3, 5)]
     cfg = SimpleNamespace(n_heads=1, d_model=64, max_len=64, window=None)
     trials = (
-        ("embed", "(B, T, D)", (2, 3, 64), lambda param, x: scheme().embed(param, x, positions[0][:1], 64)),
-        ("rotate", "(B, T, H, K)", (2, 3, 1, 64), lambda _, x: scheme().rotate(x, positions[0])),
-        ("bias", "(B, H, T, S)", (2, 1, 3, 5), lambda param, _: scheme().bias(param, *positions, cfg, jnp.float32)),
+        (
+            "score",
+            "(B, H, T, S)",
+            (4, 2, 3, 5),
+            lambda param, _: owner.score(param, jnp.ones(shape_BTHK), jnp.ones(shape_BSHK)),
+        ),
+        ("embed", "(B, T, D)", (2, 3, 64), lambda param, x: owner().embed(param, x, positions[0][:1], 64)),
+        ("rotate", "(B, T, H, K)", (2, 3, 1, 64), lambda _, x: owner().rotate(x, positions[0])),
+        ("bias", "(B, H, T, S)", (2, 1, 3, 5), lambda param, _: owner().bias(param, *positions, cfg, jnp.float32)),
     )
+    if not any(hasattr(owner, method) for method, *_ in trials):
+        raise fault(group, name, "whose Scheme has none of the methods embed, rotate and bias")
     for method, axes, expected, call in trials:
-        if hasattr(scheme, method) and (shape := _wrong_shape(call, expected, expected)):
+        if hasattr(owner, method) and (shape := _wrong_shape(call, expected)):
             raise fault(group, name, f"whose {method} gives shape {shape} where {axes} is {expected}")
     return module
 
 
-def _wrong_shape(call: Callable[..., Any], expected: tuple[int, ...], *shapes: tuple[int, ...]) -> str | None:
-    """Return the shape of call(param, *arrays) for float32 arrays of the given shapes if it is not as expected."""
+def _wrong_shape(call: Callable[..., Any], expected: tuple[int, ...]) -> str | None:
+    """Return the shape of call(param, array) for a float32 array of the expected shape if it is another."""
     found = []
 
-    def trial(*arrays: jax.Array) -> None:
-        result = call(
-            lambda _, initializer, *args, **options: initializer(jax.random.key(0), *args, **options), *arrays
-        )
+    def trial(array: jax.Array) -> None:
+        result = call(lambda _, initializer, *args, **options: initializer(jax.random.key(0), *args, **options), array)
         found.append(getattr(result, "shape", None))
 
     with suppress(Exception):  # it may need other sizes: the model then calls it with its own
-        jax.eval_shape(trial, *(jax.ShapeDtypeStruct(shape, "float32") for shape in shapes))
+        jax.eval_shape(trial, jax.ShapeDtypeStruct(expected, "float32"))
     return str(found[0]) if found and found[0] != expected else None
 
 

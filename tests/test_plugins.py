@@ -90,7 +90,7 @@ def score(param, q_BTHK, k_BSHK):
         (
             "apformer.layers.position.none",
             partial(config.load, "position"),
-            "whose Scheme has reach, and none of",
+            "whose Scheme has none of",
         ),
         ("tests.test_plugins", partial(config.load, "similarity"), "shape .4, 2, 5, 3. where .B, H, T, S. is"),
         ("operator:is_", lambda name: optimizer.make(optimizer.Config(name), 1), "is not a function .cfg, steps. that"),

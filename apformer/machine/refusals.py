@@ -1,4 +1,4 @@
-"""Explain errors of the memory, of JAX or of its environment in a sentence."""
+"""Explain errors of the memory, of JAX, of its environment or of a package with plugins in a sentence."""
 
 import os
 import re
@@ -6,14 +6,18 @@ import sys
 
 
 def of_machine(error: Exception) -> str | None:
-    """Return a sentence about an error of the memory, of JAX or of its environment; None for other errors."""
+    """Return a sentence about an error of the memory, of JAX, of its environment or of a package; None for others."""
     message = " ".join(str(error).split())
     if isinstance(error, MemoryError) or re.search("RESOURCE_EXHAUSTED|[Oo]ut of memory", message):
         less = "smaller sizes; in training a smaller --batch_size with more --accumulate, --remat"
         return f"there is not enough memory ({message[:200] or 'MemoryError'}): give {less}"
     if transfer := re.search(r"Disallowed [\w-]+ transfer", message):
         return f"JAX_TRANSFER_GUARD is set ({transfer[0]}), and every command transfers: unset it"
-    return without_backend() if "jax" in sys.modules else None
+    if "jax" not in sys.modules:
+        return None
+    from apformer import plugins  # imported late, since it imports JAX
+
+    return without_backend() or plugins.blame(error)
 
 
 def without_backend() -> str | None:

@@ -69,17 +69,12 @@ def _start(args: list[str], program: str) -> Settings:
     if values.get("init_from"):
         values["init_from"] = directory.named(values["init_from"])  # runs/latest will lead to the run that begins
     try:
-        settings = with_part(tasks.load(recipes[name]).RECIPES[name](**values), "training", recipe=name)
+        settings = tasks.load(recipes[name]).RECIPES[name](**values)
     except ValueError as error:
         raise UserError(f"--{error}") from None
-    except (AttributeError, TypeError) as error:
-        if recipes[name] in tasks.OWN:
-            raise
-        says = f"whose recipe {name} makes no settings ({type(error).__name__}: {error})"
-        raise plugins.fault(tasks.GROUP, recipes[name], says) from error
-    if settings.task != recipes[name]:
-        raise plugins.fault(tasks.GROUP, recipes[name], f"whose recipe {name} is of the task {settings.task}")
-    return settings
+    if getattr(settings, "task", None) != recipes[name]:
+        raise plugins.fault(tasks.GROUP, recipes[name], f"whose recipe {name} makes no settings of that task")
+    return with_part(settings, "training", recipe=name)
 
 
 def _arguments(recipe: str) -> Mapping[str, inspect.Parameter]:

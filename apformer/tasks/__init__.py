@@ -220,7 +220,7 @@ def load(name: str) -> ModuleType:
     """
     module = plugins.load(GROUP, name, OWN, __name__, NAMES)
     made = module.RECIPES
-    if not isinstance(made, Mapping) or not all(isinstance(each, str) and callable(made[each]) for each in made):
+    if not isinstance(made, Mapping) or not all(map(callable, made.values())):
         raise plugins.fault(GROUP, name, "whose RECIPES is no {recipe: function}")
     return module
 

@@ -101,10 +101,12 @@ slanted = slanted
 distance = distance
 """
 USE = """
+import contextlib, io
 from apformer.layers import config
 import jax, jax.numpy as jnp, numpy as np
 from apformer import model, optimizer, plugins
 from apformer.analysis import ablate
+from apformer.machine.process import guard
 from apformer.runs import recipes
 from apformer.tasks import settings_file
 cfg = model.Config(d_model=6, n_heads=3, position="slanted", similarity="distance", window=3)
@@ -129,6 +131,13 @@ except plugins.Fault as error:
     assert "whose embed gives shape (1, 3, 64) where (B, T, D) is (2, 3, 64)" in str(error)
 else:
     raise AssertionError("one row was read for all")
+said, distance = io.StringIO(), config.load("similarity", "distance")
+with contextlib.redirect_stderr(said):
+    assert guard("x", lambda: distance.score(1)) == guard("x", lambda: distance.score(1, params, params)) == 2
+called, raised = said.getvalue().splitlines()
+assert called.startswith("x: mine is at fault in distance (TypeError: score() missing 2 required positional ")
+assert raised.startswith(f"x: mine is at fault in {distance.__file__}, line 7 (AttributeError: ")
+assert called.endswith("): repair or uninstall mine") and raised.endswith("): repair or uninstall mine")
 """
 
 
