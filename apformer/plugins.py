@@ -11,7 +11,6 @@ code.
 
 import dataclasses
 import importlib
-import inspect
 import os
 import pkgutil
 import re
@@ -29,7 +28,7 @@ import jax.numpy as jnp
 
 from apformer.errors import UserError
 
-_used: dict[Any, str] = {}  # {module of a plugin: its package}, the last to be loaded last
+_used: dict[str, str] = {}  # {name of a plugin's module: its package}, the last to be loaded last
 
 
 class Fault(UserError):
@@ -53,13 +52,13 @@ def blame(error: Exception) -> str | None:
     """Return a sentence about an error in a package's code, or in a call of its function; None for other errors."""
     called = re.findall(r"^(\w+)\S*\(\) ", str(error))  # as in "score() takes 2 positional arguments but 3 were given"
     for module, package in reversed(_used.items()):
-        inside = re.compile(rf"{module.__name__.partition('.')[0]}\b").match
+        inside = re.compile(rf"{module.partition('.')[0]}\b").match
         places = [
             f"{frame.f_code.co_filename}, line {line}"
             for frame, line in walk_tb(error.__traceback__)
             if inside(str(frame.f_globals.get("__name__")))
         ]
-        if places := places or [module.__name__ for name in called if hasattr(module, name)]:
+        if places := places or [module for name in called if hasattr(sys.modules[module], name)]:
             says = f"{'; '.join(places)} ({type(error).__name__}: {' '.join(str(error).split())})"
             return f"{package} is at fault in {says}: repair or uninstall {package}"
     return None
@@ -90,8 +89,7 @@ def load(group: str, name: str, builtin: tuple[str, ...], package: str, required
         else:
             (entry,) = _entries(group).select(name=name)
             module = entry.load()
-            home: Any = inspect.getmodule(module)
-            _used[home] = _used.pop(home, brought[0])
+            _used[entry.module] = _used.pop(entry.module, brought[0])
     except (Exception, SystemExit) as error:
         raise fault(group, name, f"which cannot be imported ({type(error).__name__}: {error})") from error
     if lacking := [each for each in required if not _has(module, each)]:
