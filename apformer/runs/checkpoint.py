@@ -194,8 +194,6 @@ def load(folder: str | Path, abstract_state: Any, step: int | None = None) -> tu
                     raise UserError(f"{path} is of another model: {fault}: {remedy}", CHECKPOINT)
             arrays = _read(path, leaves, facts)
         except Damaged as damage:
-            if not path.exists():  # the process that trains has just removed it: look again
-                return load(folder, abstract_state, step)
             on_damage(path, damage)
         else:
             newest = newest or (candidate, facts, arrays)

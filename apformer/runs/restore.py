@@ -132,8 +132,7 @@ def load_params(
     steps: Sequence[int | None] = [step]
     if step is None:
         facts, average = selection.read_all(folder), settings.training.average
-        # [None] stands for the newest, if no step was saved on schedule.
-        steps = [selection.best(facts)] if average == 1 else selection.scheduled(facts)[-average:] or [None]
+        steps = (selection.scheduled(facts)[-average:] if average > 1 else ()) or [selection.best(facts)]
     abstract = abstract_state(settings)
 
     def params_of(state: TrainState) -> Any:

@@ -115,13 +115,13 @@ def scheduled(facts: dict[int, Facts]) -> list[int]:
 
 
 def best(facts: dict[int, Facts]) -> int | None:
-    """Return the step with the lowest mean score over finite members, the newest of equals; None without scores."""
+    """Return the step with the lowest mean score over finite members, or without scores the newest; None if none is."""
     means = {}
     for step in scheduled(facts):
         finite = [score for score in facts[step].scores if score is not None]
         if finite:
             means[step] = np.mean(finite)
-    return min(reversed(means), key=means.__getitem__, default=None)
+    return min(reversed(means), key=means.__getitem__, default=max(facts, default=None))
 
 
 def remove(folder: Path, step: int) -> None:

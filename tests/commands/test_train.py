@@ -73,6 +73,23 @@ def test_the_best_checkpoint_is_measured_and_the_newest_where_none_has_a_score(t
     assert restore.load_params(path, settings())[1:] == (4, 0)
 
 
+def test_a_checkpoint_that_is_removed_while_it_is_read_is_not_called_damaged(tmp_path, monkeypatch, capsys):
+    path = make_run(tmp_path / "run", settings(), {2: 1.0})
+    read = checkpoint._read
+
+    def late(folder, *args):
+        """Remove it, and put a later step there, as the process that trains does meanwhile."""
+        monkeypatch.setattr(checkpoint, "_read", read)
+        with checkpoint.Checkpoints(folder.parent) as checkpoints:
+            checkpoints.save(4, fit.initial_state(settings()), temporary=True)
+        selection.remove(folder.parent, int(folder.name))
+        return read(folder, *args)
+
+    monkeypatch.setattr(checkpoint, "_read", late)
+    assert restore.load_params(path, settings())[1:] == (4, 0)
+    assert "damaged" not in capsys.readouterr().err
+
+
 def test_the_member_is_the_one_asked_for_or_the_best_on_validation(tmp_path):
     pair = settings(members=2)
     path = make_run(tmp_path / "run", pair, {2: [0.5, 0.25]})

