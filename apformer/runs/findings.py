@@ -16,7 +16,7 @@ from apformer.runs import checkpoint, directory, selection
 from apformer.runs.fit import abstract_state
 from apformer.runs.metrics import first_lost, read_metrics
 from apformer.runs.restore import load_result, load_rows, load_settings, require_files
-from apformer.settings import Settings
+from apformer.settings import Settings, Training
 
 
 def findings(path: Path) -> list[Finding]:
@@ -25,7 +25,7 @@ def findings(path: Path) -> list[Finding]:
     if results[-1].code:
         return results
     settings = load_settings(path)
-    results += [found("dataset", _dataset, path), found("metrics.jsonl", _metrics, path, settings)]
+    results += [found("dataset", _dataset, path), found("metrics.jsonl", _metrics, path, settings.training, saved)]
     lines = {} if results[-1].code or not saved else {record["step"]: record for record in read_metrics(path)}
     for step in saved:
         results.append(found(f"checkpoint {step}", _checkpoint, path, settings, step, lines))
@@ -49,11 +49,11 @@ def _dataset(path: Path) -> str:
     return "as config.json describes it"
 
 
-def _metrics(path: Path, settings: Settings) -> str:
+def _metrics(path: Path, run: Training, saved: list[int]) -> str:
     if not (path / "metrics.jsonl").exists() and not directory.saved(path):
         return "none yet"
-    records, run = read_metrics(path), settings.training
-    last = records[-1]["step"] if records else 0
+    records = read_metrics(path)
+    last = max([*saved, *(record["step"] for record in records)], default=0)
     if lost := first_lost(records, run.log_every, last):
         raise UserError(
             f"the line of step {lost:,} is missing, or not at its place: {selection.remedy(path, lost)}", CHECKPOINT
@@ -66,7 +66,6 @@ def _checkpoint(path: Path, settings: Settings, step: int, lines: dict[int, dict
     folder = path / "checkpoints"
     checkpoint.load(folder, abstract_state(settings), step)
     facts = selection.read_facts(folder / str(step))
-    fault = f"metrics.jsonl has no line of step {step:,}" if lines and step not in lines else None
     # A checkpoint of commands.train.keep, or of a stop, has no validation loss.
     measured = step in lines and lines[step].get("loss") is not None
     if measured and not facts.temporary and facts.scores != [selection.PROVEN]:
@@ -75,9 +74,7 @@ def _checkpoint(path: Path, settings: Settings, step: int, lines: dict[int, dict
             recorded = np.ravel(selection.score(lines[step]))
         # A member that is not finite has no score, though its loss may be a number.
         if scores.shape != recorded.shape or not np.all((scores == recorded) | np.isnan(scores)):
-            fault = "its scores are not those of metrics.jsonl"
-    if fault:
-        raise UserError(f"{fault}: {selection.remedy(path, step)}", CHECKPOINT)
+            raise UserError(f"its scores are not those of metrics.jsonl: {selection.remedy(path, step)}", CHECKPOINT)
     saved = "at a stop" if facts.temporary else "on schedule"
     return f"saved {saved}, {len(facts.tree)} arrays as they were written"
 
