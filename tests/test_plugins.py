@@ -37,8 +37,12 @@ def bring(monkeypatch):
     """A function ((package, name, module), ...) that makes these the entry points of every group."""
 
     def install(*brought):
-        found = [Entry(name=n, value=m, dist=SimpleNamespace(name=package)) for package, n, m in brought]
+        found = [
+            Entry(name=n, value=m, module=m.partition(":")[0], dist=SimpleNamespace(name=package))
+            for package, n, m in brought
+        ]
         monkeypatch.setattr(plugins, "_entries", lambda group: EntryPoints(found))
+        monkeypatch.setattr(plugins, "_used", {})
 
     return install
 
