@@ -14,7 +14,6 @@ are not those of Flax, so that parameters keep their names and the forget gate c
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from operator import itemgetter
 from typing import Any, Literal
 
 import jax
@@ -197,11 +196,12 @@ def _run(
             after = jax.tree.map(lambda new_BD, old_BD: jnp.where(real_B1, new_BD, old_BD), after, state)
         return after, after["hidden"]
 
-    for layer, state in enumerate(cache["layers"]):
-        cell_params = jax.tree.map(itemgetter(layer), params["cells"])
+    leaves, structure = jax.tree.flatten(params["cells"])
+    cells = map(structure.unflatten, zip(*leaves, strict=True))
+    for cell_params, state, dropout_key in zip(cells, cache["layers"], keys[1:], strict=True):
         state, h_TBD = jax.lax.scan(partial(step, cell_params), state, (streams[-1], real_TB1))
         layers.append(state)
-        streams.append(_dropout(h_TBD, cfg, keys[layer + 1]))
+        streams.append(_dropout(h_TBD, cfg, dropout_key))
     logits_BTV = Head(cfg.vocab_size).bind({"params": params["head"]})(streams[-1].swapaxes(0, 1))
     return logits_BTV, {"layers": layers}, streams
 

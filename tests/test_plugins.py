@@ -1,9 +1,8 @@
 """Tasks and architectures of other packages: found by entry point, and every fault is one sentence."""
 
-import pkgutil
 from dataclasses import replace
 from functools import partial
-from importlib.metadata import EntryPoints
+from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,25 +21,12 @@ from apformer.tasks import defaults
 from tests.helpers.refusals import refused
 
 
-class Entry(SimpleNamespace):
-    """An entry point that is not installed."""
-
-    def matches(self, name):
-        return self.name == name
-
-    def load(self):
-        return pkgutil.resolve_name(self.value)
-
-
 @pytest.fixture
 def bring(monkeypatch):
     """A function ((package, name, module), ...) that makes these the entry points of every group."""
 
     def install(*brought):
-        found = [
-            Entry(name=n, value=m, module=m.partition(":")[0], dist=SimpleNamespace(name=package))
-            for package, n, m in brought
-        ]
+        found = [EntryPoint(n, m, "any")._for(SimpleNamespace(name=package)) for package, n, m in brought]
         monkeypatch.setattr(plugins, "_entries", lambda group: EntryPoints(found))
         monkeypatch.setattr(plugins, "_used", {})
 

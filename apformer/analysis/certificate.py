@@ -6,6 +6,28 @@ A context is a text that the model has to continue by a few tokens; the task's m
 `screen` computes the logits in JAX and float32, by `model.apply`, as decoding does. `prove` (proof/check.py) computes
 them in numpy and float64, with bounds of any float32 rounding. Both yield the same tally: the numbers of contexts and
 of errors, the smallest margin, and the contexts with the smallest margins.
+
+A module of contexts has the names below, in numpy alone. `data` and `cfg` are the Configs of the data and of the model
+as dicts. A string holds the tokens on which a prediction depends, the newest first, as the digits of an integer to the
+base vocab_size + 1, lowest digit first; the digit vocab_size stands for a token before the row.
+
+    claim(data, cfg) -> str                 what is continued rightly if no context has an error
+    fault(data, cfg) -> str | None          why the strings are not those of this model
+    slices(data, cfg, weights)              iterator over arrays of contexts, a column for each of N rows of contexts
+    strings(columns, data, cfg)             (strings, right tokens) of a slice, (N, contexts of a row, tokens of a
+                                            context); the right token is vocab_size for padding
+    parts(columns, data)                    {name: mask (N,)}, the parts of which a certificate counts the errors
+    text(column, place, data)               (text, right token) as read by people; place: index of the token in the row
+    reads(cfg, layer)                       places in a string on which each key of a layer depends, (keys, tokens);
+                                            layers count from 1
+    bias(cfg)                               name of the weights that are added to the scores, one for each key
+    rows(strings, cfg, weights)             pairs (indices of strings, tokens (n, T) after which they predict), for JAX
+    whole_rows(columns, data)               instead: tokens (N, T) that end with those to predict
+
+A module may also have count(data, cfg), the number of contexts; depends(data, cfg), a phrase on what predictions depend
+on; characters(data), of the tokens; named(context, data), a record for missed.jsonl; COMPUTED, see `network.COMPUTED`;
+FILES, Paths of the files that it imports; logits and bounded_logits, instead of those in network.py and rounding.py.
+With its own logits, it needs no reads and bias, and a string is any integer that stands for it.
 """
 
 from collections.abc import Iterator

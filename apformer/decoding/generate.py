@@ -61,7 +61,7 @@ def sampling_of(rows: int, sampling: Sampling) -> Sampling:
         values = np.asarray(getattr(sampling, name))
         if values.shape not in ((), (rows,)) or values.dtype.kind in "OU":
             raise UserError(f"{name} has the shape {values.shape} and type {values.dtype}: give one number, or {rows}")
-        if not ((least <= values) & (values <= most)).all():
+        if not ((least <= values) & (values <= most)).all() or not np.allclose(values.astype(dtype), values):
             raise UserError(f"{name} {values} is out of range: give {least} to {most}")
         fields.append(np.broadcast_to(values.astype(dtype), rows))
     return Sampling(*fields)

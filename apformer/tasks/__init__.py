@@ -194,7 +194,8 @@ NAMES = tuple(name for name in vars(Task) if not name.startswith("_"))
 
 # What else a task may have, by name; a command refuses runs of tasks without it:
 #   contexts                                       the module that lists every context for `apformer certify`, in numpy
-#                                                  alone, or a function of the settings that returns it
+#                                                  alone (see analysis/certificate.py), or a function of the settings
+#                                                  that returns it
 #   predict(model, settings, lines, name, terms) -> [(continuation, how many terms it has)]
 #   neighbours(params, path, words, count) -> str  the words nearest to others, as a table
 #   VOCABULARY                                     the characters of the tokens, for `tasks.strings`

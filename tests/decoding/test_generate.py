@@ -67,8 +67,8 @@ def test_a_literal_penalty_is_for_the_tokens_of_the_row():
 
 @pytest.mark.parametrize(
     "settings",
-    [{"temperature": -1.0}, {"temperature": float("inf")}, {"top_k": -1}, {"top_p": 1.5}, {"min_p": float("nan")},
-     {"repetition_penalty": [1, 0]}],
+    [{"temperature": -1.0}, {"temperature": float("inf")}, {"top_k": -1}, {"top_k": 0.9}, {"top_p": 1.5},
+     {"min_p": float("nan")}, {"repetition_penalty": [1, 0]}],
 )  # fmt: skip
 def test_numbers_out_of_range_are_refused(settings):
     with pytest.raises(UserError, match="is out of range: give"):
