@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 import apformer
-from apformer import cli, errors, tasks
+from apformer import cli, tasks
 from apformer.commands import train
+from apformer.errors import CHECKPOINT, DATA, USAGE
 from apformer.files import read_json
 from apformer.runs import directory
 from apformer.runs.metrics import read_metrics
@@ -66,7 +67,7 @@ def test_help_does_not_wait_for_jax():
 
 
 def test_no_command_prints_the_help_and_fails(capsys):
-    assert cli.main([]) == errors.USAGE
+    assert cli.main([]) == USAGE
     assert capsys.readouterr().err == cli.help_text()
 
 
@@ -96,13 +97,13 @@ def test_every_command_has_a_line_of_help_a_help_of_its_own_and_refuses_flags_th
         assert cli.main([command, "--help"]) == 0
         out, err = capsys.readouterr()
         assert f"usage: apformer {command}" in out and err == ""
-        fails(f"apformer {command} --help", errors.USAGE, command, "--qwerty", "1")
+        fails(f"apformer {command} --help", USAGE, command, "--qwerty", "1")
 
 
 def test_a_command_that_is_not_there(fails):
-    fails("no command predcit: did you mean predict", errors.USAGE, "predcit")
-    fails("no command 42: give one of train, resume", errors.USAGE, "42")
-    fails("did you mean --version", errors.USAGE, "--verion")
+    fails("no command predcit: did you mean predict", USAGE, "predcit")
+    fails("no command 42: give one of train, resume", USAGE, "42")
+    fails("did you mean --version", USAGE, "--verion")
 
 
 def test_a_run_is_finished_though_nobody_reads_what_it_prints(monkeypatch):
@@ -150,12 +151,12 @@ def test_evaluate_prints_one_json_object_equal_to_the_file(run, says):
 
 
 def test_arguments_of_predict(run, fails):
-    fails("prompt in quotes", errors.USAGE, "predict", run)
-    fails("3 arguments", errors.USAGE, "predict", "07", "10", "13")
-    fails("words that; give the prompt in quotes", errors.USAGE, "generate", "this", "that")
-    fails("--terms 0 is out of range: give at least 1", errors.USAGE, "predict", run, "07 10", "--terms", "0")
-    fails("--file rows.txt takes the place", errors.USAGE, "predict", run, "07 10", "--file", "rows.txt")
-    fails("rows.txt cannot be read", errors.DATA, "predict", run, "--file", "rows.txt")
+    fails("prompt in quotes", USAGE, "predict", run)
+    fails("3 arguments", USAGE, "predict", "07", "10", "13")
+    fails("words that; give the prompt in quotes", USAGE, "generate", "this", "that")
+    fails("--terms 0 is out of range: give at least 1", USAGE, "predict", run, "07 10", "--terms", "0")
+    fails("--file rows.txt takes the place", USAGE, "predict", run, "07 10", "--file", "rows.txt")
+    fails("rows.txt cannot be read", DATA, "predict", run, "--file", "rows.txt")
 
 
 def changed(config, part, name, value):
@@ -167,15 +168,15 @@ def changed(config, part, name, value):
 @pytest.mark.parametrize("command", [["resume"], ["evaluate"], ["predict", "07 10"]], ids=lambda command: command[0])
 def test_what_is_wrong_with_a_run_directory_is_said_by_every_command_that_reads_one(command, fails, copy, tmp_path):
     """What else may be wrong: tests/runs."""
-    fails("nothing is not a directory", errors.USAGE, command[0], tmp_path / "nothing", *command[1:])
+    fails("nothing is not a directory", USAGE, command[0], tmp_path / "nothing", *command[1:])
     with contextlib.chdir(tmp_path):
-        fails("has no latest run: train one", errors.USAGE, *command)
+        fails("has no latest run: train one", USAGE, *command)
     config = read_json(copy / "config.json")
     for text, exit_code, sentence in (
-        (changed(config, "model", "d_model", 32), errors.CHECKPOINT, "is of another model: "),
-        (json.dumps(config | {"task": "os"}), errors.USAGE, "config.json: there is no task 'os' here, only "),
-        (json.dumps(config | {"architecture": "this"}), errors.USAGE, "no architecture 'this' here, only model, "),
-        (json.dumps(config | {"architecture": "seq2seq"}), errors.CHECKPOINT, "architecture seq2seq is none of model"),
+        (changed(config, "model", "d_model", 32), CHECKPOINT, "is of another model: "),
+        (json.dumps(config | {"task": "os"}), USAGE, "config.json: there is no task 'os' here, only "),
+        (json.dumps(config | {"architecture": "this"}), USAGE, "no architecture 'this' here, only model, "),
+        (json.dumps(config | {"architecture": "seq2seq"}), CHECKPOINT, "architecture seq2seq is none of model"),
     ):
         (copy / "config.json").write_text(text)
         fails(sentence, exit_code, command[0], copy, *command[1:])
@@ -191,5 +192,5 @@ def test_a_dataset_that_cannot_be_read(fails, tmp_path, monkeypatch):
     ):
         if content is not None:
             Path("rows.txt").write_bytes(content)
-        fails(sentence, errors.DATA, "train", *FLAGS, "--dataset", "rows.txt")
+        fails(sentence, DATA, "train", *FLAGS, "--dataset", "rows.txt")
     assert not Path("runs").exists()

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from apformer import cli, errors, tasks
+from apformer import cli, tasks
+from apformer.errors import DATA, DISK, USAGE
 from apformer.files import read_json, write_json
 from apformer.tasks import settings_file
 from apformer.tokenizers import pretrained
@@ -89,21 +90,21 @@ def test_special_tokens_are_read_if_allowed(tmp_path, says):
 @pytest.mark.parametrize(
     ("args", "sentence", "exit_code"),
     [
-        ((), "no tokenizer is named", errors.USAGE),
-        (("TOKENIZER", "--text", "a", "--decode", "1"), "--text and --decode exclude each other", errors.USAGE),
-        (("TOKENIZER", "--train", "BOOK", "--out", "new"), "--train makes a new tokenizer: drop", errors.USAGE),
-        (("--train", "BOOK"), "--out is missing", errors.USAGE),
-        (("--train", "BOOK", "--out", "new.tiktoken"), "new.tiktoken has the ending of another format", errors.USAGE),
-        (("--train", "BOOK", "--out", "TOKENIZER"), "is there already and is not overwritten", errors.USAGE),
-        (("--train", "BOOK", "--out", "new", "--vocab_size", "9"), "--vocab_size 9 is under 256", errors.USAGE),
-        (("--train", "missing.txt", "--out", "new"), "missing.txt cannot be read", errors.DATA),
-        (("--train", "BOOK", "--out", "no/such/new"), "cannot write no/such (No such file", errors.DISK),
-        (("TOKENIZER", "--out", "new"), "--out is for --train: give --train, or drop it", errors.USAGE),
-        (("TOKENIZER", "--text", "a", "--cut"), "--cut is for --file", errors.USAGE),
-        (("TOKENIZER", "--merges"), "--merges is for --text", errors.USAGE),
-        (("TOKENIZER", "--special_tokens"), "--special_tokens is for --text or --file", errors.USAGE),
-        (("TOKENIZER", "--decode", "300"), "token 1 is 300, which the vocabulary lacks", errors.DATA),
-        (("missing", "--text", "a"), "missing cannot be read", errors.DATA),
+        ((), "no tokenizer is named", USAGE),
+        (("TOKENIZER", "--text", "a", "--decode", "1"), "--text and --decode exclude each other", USAGE),
+        (("TOKENIZER", "--train", "BOOK", "--out", "new"), "--train makes a new tokenizer: drop", USAGE),
+        (("--train", "BOOK"), "--out is missing", USAGE),
+        (("--train", "BOOK", "--out", "new.tiktoken"), "new.tiktoken has the ending of another format", USAGE),
+        (("--train", "BOOK", "--out", "TOKENIZER"), "is there already and is not overwritten", USAGE),
+        (("--train", "BOOK", "--out", "new", "--vocab_size", "9"), "--vocab_size 9 is under 256", USAGE),
+        (("--train", "missing.txt", "--out", "new"), "missing.txt cannot be read", DATA),
+        (("--train", "BOOK", "--out", "no/such/new"), "cannot write no/such (No such file", DISK),
+        (("TOKENIZER", "--out", "new"), "--out is for --train: give --train, or drop it", USAGE),
+        (("TOKENIZER", "--text", "a", "--cut"), "--cut is for --file", USAGE),
+        (("TOKENIZER", "--merges"), "--merges is for --text", USAGE),
+        (("TOKENIZER", "--special_tokens"), "--special_tokens is for --text or --file", USAGE),
+        (("TOKENIZER", "--decode", "300"), "token 1 is 300, which the vocabulary lacks", DATA),
+        (("missing", "--text", "a"), "missing cannot be read", DATA),
     ],
 )
 def test_bad_input_is_one_sentence(book, trained, tmp_path, monkeypatch, fails, args, sentence, exit_code):
@@ -116,7 +117,7 @@ def test_bad_input_is_one_sentence(book, trained, tmp_path, monkeypatch, fails, 
 def test_a_run_without_a_tokenizer_says_so(tmp_path, fails):
     write_json(tmp_path / "config.json", settings_file.to_dict(tasks.load("progressions").RECIPES["exact"]()))
     sentence = "is a run of progressions, which has no tokenizer: name a run"
-    fails(sentence, errors.USAGE, "tokenize", tmp_path, "--text", "007")
+    fails(sentence, USAGE, "tokenize", tmp_path, "--text", "007")
 
 
 def test_pieces_that_no_merges_make_are_shown_without_them(trained, tmp_path, says, fails):
@@ -126,4 +127,4 @@ def test_pieces_that_no_merges_make_are_shown_without_them(trained, tmp_path, sa
     write_json(file, content)
     assert says("tokenize", file, "--text", "old")
     said = "this tokenizer cuts in another way: drop it"
-    fails(said, errors.USAGE, "tokenize", file, "--text", "old", "--merges")
+    fails(said, USAGE, "tokenize", file, "--text", "old", "--merges")

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 
-from apformer import errors
+from apformer.errors import DATA, DISK, USAGE, UserError
 from apformer.machine import process
 from apformer.machine.process import guard
 from tests.helpers.own_process import ROOT, python
@@ -37,11 +37,9 @@ def test_a_reader_that_has_had_enough_is_no_fault():
 @pytest.mark.parametrize(
     ("command", "exit_code", "said"),
     [
-        pytest.param(
-            f"{COMMAND} > /dev/full", errors.DISK, "No space left on device; see `apformer doctor`", marks=has_full
-        ),
-        (f"{COMMAND} >&-", errors.DISK, "standard output is closed: send it to a file, or to /dev/null\n"),
-        ("python -m apformer predict --file - <&-", errors.DATA, "standard input is closed: send it a prompt a line"),
+        pytest.param(f"{COMMAND} > /dev/full", DISK, "No space left on device; see `apformer doctor`", marks=has_full),
+        (f"{COMMAND} >&-", DISK, "standard output is closed: send it to a file, or to /dev/null\n"),
+        ("python -m apformer predict --file - <&-", DATA, "standard input is closed: send it a prompt a line"),
     ],
 )
 def test_a_stream_that_is_full_or_closed_is_a_sentence(command, exit_code, said):
@@ -67,17 +65,17 @@ def interrupted():
 
 
 def refused():
-    raise errors.UserError("--d_model 0 is out of range: give 1 or more", errors.USAGE)
+    raise UserError("--d_model 0 is out of range: give 1 or more", USAGE)
 
 
 @pytest.mark.parametrize(
     ("call", "exit_code", "said"),
     [
         (interrupted, 130, "x: stopped\n"),
-        (refused, errors.USAGE, "x: --d_model 0 is out of range: give 1 or more\n"),
-        (lambda: open("/none/file"), errors.DISK, "x: /none/file: No such file or directory; see `apformer doctor`"),
+        (refused, USAGE, "x: --d_model 0 is out of range: give 1 or more\n"),
+        (lambda: open("/none/file"), DISK, "x: /none/file: No such file or directory; see `apformer doctor`"),
         (lambda: sys.exit(143), 143, ""),
-        (lambda: sys.exit("no"), errors.USAGE, "x: no\n"),
+        (lambda: sys.exit("no"), USAGE, "x: no\n"),
         (lambda: None, 0, ""),
     ],
 )
@@ -109,14 +107,14 @@ def transferred():
     ],
 )
 def test_what_the_machine_refuses_is_a_sentence(call, said, capsys):
-    assert guard("x", call) == errors.USAGE
+    assert guard("x", call) == USAGE
     err = capsys.readouterr().err
     assert re.search(said, err) and err.count("\n") == 1
 
 
 @pytest.mark.parametrize("command", ["train", "doctor"])
 def test_a_platform_that_is_not_here_is_named(command):
-    done = python("-m", "apformer", command, code=errors.USAGE, cwd="/", JAX_PLATFORMS="rocm")
+    done = python("-m", "apformer", command, code=USAGE, cwd="/", JAX_PLATFORMS="rocm")
     assert done.stderr.count("\n") == 1
     assert re.search(r"JAX does not start \(.*rocm.*\): set JAX_PLATFORMS=cpu", done.stderr)
 

@@ -178,6 +178,19 @@ def test_the_second_order_of_a_norm_is_bounded_and_the_bound_is_reached():
         assert (rest <= bound).all() and (rest > bound * (0.99 if abs(size) < 0.1 else 0.3)).all()
 
 
+def test_the_error_of_a_score_counts_though_its_weight_underflows():
+    """A score is 110 below another, and errs by 83; the value is 1e12."""
+    values, tokens = np.array([[[0.0]], [[1e12]]]), np.zeros((7, 2, 1), F32)
+    tokens[2, 1] = 9.1
+    heads = network.Heads(0 * values, 0 * values, values)
+    below = bounds.HeadBounds(
+        heads, tokens[0, :, 0], tokens, np.full((4, 2, 1), F32(9.1)), F32(values), np.eye(1), 1, 1, 1
+    )
+    weights = {"bias": np.array([[0.0, -110.0]]), "attention.output": np.eye(1)}
+    found = bounds.bound_attention(below, np.array([[0, 1]]), np.zeros((1, 1)), np.zeros(1), weights)
+    assert found.mean > 1e12 * np.exp(9.1**2 - 110)
+
+
 def test_a_small_margin_is_not_proven():
     """The same network with far larger logits, and the same margins: what was safe is so no longer."""
     weights, (codes, _) = weights_of(CFG, 7, scale=0.15), strings()

@@ -12,7 +12,8 @@ import numpy as np
 import optax
 import pytest
 
-from apformer import errors, files
+from apformer import files
+from apformer.errors import CHECKPOINT, DISK, NON_FINITE, UserError
 from apformer.proof import check
 from apformer.runs import checkpoint, selection
 from apformer.runs.checkpoint import Checkpoints
@@ -116,7 +117,7 @@ def test_members_that_are_not_finite_have_no_score_and_the_others_are_saved(tmp_
     with Checkpoints(tmp_path) as checkpoints:
         checkpoints.save(1, good, [3.0, 2.0, 1.0])
         checkpoints.save(2, spoilt, [1.0, 1.5, 0.5])
-        with refused(errors.NON_FINITE, "step 4: .*not finite"):
+        with refused(NON_FINITE, "step 4: .*not finite"):
             checkpoints.save(4, spoilt | {"params": {"w": good["params"]["w"].at[:2].set(jnp.nan)}}, [1.0, 2.0, 3.0])
     assert selection.steps(tmp_path) == [1, 2]
     assert selection.read_facts(tmp_path / "2").scores == [None, 1.5, None]
@@ -164,7 +165,7 @@ def test_damage_is_found_and_the_checkpoint_before_is_loaded(folder, damage, cap
     target = abstract(make_state())
     DAMAGES[damage](folder / "2")
     remedy = ": `apformer resume [^ ]*/run` sets it aside and continues from the newest sound one, or restore it"
-    with refused(errors.CHECKPOINT, r"2 is damaged \(.*\)" + remedy):
+    with refused(CHECKPOINT, r"2 is damaged \(.*\)" + remedy):
         checkpoint.load(folder, target, step=2)
     assert capfd.readouterr().err == ""
     step, loaded = checkpoint.load(folder, target)
@@ -177,7 +178,7 @@ def test_damage_is_found_and_the_checkpoint_before_is_loaded(folder, damage, cap
 def test_what_may_have_been_the_best_is_named_and_never_passed_over(folder, capfd):
     flip(folder / "1" / FACTS)
     sentence = r"1 is damaged \(facts.json is not as it was written\): `apformer resume .*` sets it aside"
-    with refused(errors.CHECKPOINT, sentence):
+    with refused(CHECKPOINT, sentence):
         selection.best(selection.read_all(folder))
     assert capfd.readouterr().err == ""
     with Checkpoints(folder):
@@ -201,7 +202,7 @@ def test_a_checkpoint_of_apformer_0_3_is_loaded_and_gone_on_from(folder):
     save(folder, 3, keep=2)
     assert selection.steps(folder) == [2, 3]
     flip(folder / "2" / "MANIFEST.json")
-    with pytest.raises(errors.UserError, match=r"2 is damaged \(MANIFEST.json is not as it was written\)"):
+    with pytest.raises(UserError, match=r"2 is damaged \(MANIFEST.json is not as it was written\)"):
         checkpoint.load(folder, abstract(make_state()), 2)
 
 
@@ -218,7 +219,7 @@ def test_a_checkpoint_of_apformer_0_3_is_loaded_and_gone_on_from(folder):
     ids=["shape", "fewer", "key"],
 )
 def test_a_state_of_another_model_is_refused_with_the_difference(two, change, diff):
-    with refused(errors.CHECKPOINT, diff):
+    with refused(CHECKPOINT, diff):
         checkpoint.load(two, abstract(change(make_state())))
     assert selection.steps(two) == [1, 2]
 
@@ -229,7 +230,7 @@ def test_params_that_are_not_finite_are_not_saved_nor_an_optimizer_state_of_nan(
     with Checkpoints(tmp_path, keep=1) as checkpoints:
         checkpoints.save(1, good._replace(opt_state=jnp.array([jnp.inf])))  # which may mean nothing yet
         for state, name in ((bad, "params/half"), (good._replace(opt_state=jnp.array([jnp.nan])), "opt_state")):
-            with refused(errors.NON_FINITE, f"step 2: {name}"):
+            with refused(NON_FINITE, f"step 2: {name}"):
                 checkpoints.save(2, state)
     assert selection.steps(tmp_path) == [1]
 
@@ -242,11 +243,11 @@ def test_a_disk_that_is_full_is_one_sentence_and_costs_no_older_checkpoint(folde
     checkpoints = Checkpoints(folder, keep=2)
     monkeypatch.setattr(checkpoint, "fsync", full)
     checkpoints.save(3, make_state(3))
-    with refused(errors.DISK, "the disk is full.*: free some space"):
+    with refused(DISK, "the disk is full.*: free some space"):
         checkpoints.wait()
     monkeypatch.undo()
     checkpoints.__exit__()
-    with refused(errors.DISK, r"/3 \(File too large\): fix that"), checkpoint._writing(folder / "3"):
+    with refused(DISK, r"/3 \(File too large\): fix that"), checkpoint._writing(folder / "3"):
         raise ValueError('OUT_OF_RANGE: Error writing "/a": Failed to write: File too large [os_error_code="27"]')
     assert selection.steps(folder) == [1, 2]
     save(folder, 4, keep=1)
@@ -258,7 +259,7 @@ def test_a_disk_that_fails_while_a_checkpoint_is_read_costs_no_checkpoint(folder
         raise ValueError("UNKNOWN: Error opening ...: Input/output error [os_error_code='5']\nmore")
 
     monkeypatch.setattr(checkpoint.orbax().Checkpointer, "restore", restore)
-    with refused(errors.DISK, r"cannot read .*2 \(Input/output error\): fix that"):
+    with refused(DISK, r"cannot read .*2 \(Input/output error\): fix that"):
         checkpoint.load(folder, abstract(make_state()))
     assert sorted(os.listdir(folder)) == ["1", "2"]
 

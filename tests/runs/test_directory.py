@@ -15,7 +15,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from apformer import errors, files
+from apformer import files
+from apformer.errors import CHECKPOINT, DISK, LOCKED, USAGE
 from apformer.runs import directory, metrics
 from tests.helpers.own_process import ROOT, python
 from tests.helpers.refusals import refused
@@ -55,7 +56,7 @@ def test_on_a_file_system_without_links_the_latest_run_is_found_by_its_name(root
         raise OSError(95, "Operation not supported")
 
     monkeypatch.setattr(os, "symlink", unsupported)
-    with refused(errors.USAGE, "runs has no latest run: train one"):
+    with refused(USAGE, "runs has no latest run: train one"):
         directory.find_begun()
     for _ in range(2):
         path = directory.create("exact")
@@ -85,7 +86,7 @@ def test_run_dir_may_be_new_or_empty(tmp_path):
 )
 def test_nothing_is_ever_overwritten(tmp_path, file, said):
     (tmp_path / file).touch()
-    with refused(errors.USAGE, f"{tmp_path} {said}"):
+    with refused(USAGE, f"{tmp_path} {said}"):
         directory.create("exact", tmp_path)
 
 
@@ -108,9 +109,9 @@ def test_a_place_that_cannot_be_written(tmp_path, monkeypatch, place):
     path = place(tmp_path)
     monkeypatch.setattr(directory, "RUNS", path)
     for run_dir in (path, None):
-        with refused(errors.DISK, "cannot write .*: fix that, or use another directory"):
+        with refused(DISK, "cannot write .*: fix that, or use another directory"):
             directory.create("exact", run_dir)
-    with refused(errors.USAGE, "is not a directory|holds no run"):
+    with refused(USAGE, "is not a directory|holds no run"):
         directory.find(path)
 
 
@@ -118,7 +119,7 @@ def test_too_little_space_is_seen_before_training(tmp_path, root, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=3_000_000))
     assert directory.create("exact", tmp_path / "a", needs=3_000_000).is_dir()
     for run_dir in (tmp_path / "b", None):
-        with refused(errors.DISK, "has 3 MB free and this takes about 4 MB: free some space"):
+        with refused(DISK, "has 3 MB free and this takes about 4 MB: free some space"):
             directory.create("exact", run_dir, needs=3_000_001)
     assert not list(root.iterdir())
 
@@ -126,23 +127,23 @@ def test_too_little_space_is_seen_before_training(tmp_path, root, monkeypatch):
 def test_a_latest_run_that_is_gone_is_named(root):
     latest = root / "latest"
     root.mkdir()
-    with refused(errors.USAGE, "has no latest run: train one .* or name the directory"):
+    with refused(USAGE, "has no latest run: train one .* or name the directory"):
         directory.find()
     latest.symlink_to("two")
     for run in (None, latest):
-        with refused(errors.USAGE, "latest names .*two, which is gone"):
+        with refused(USAGE, "latest names .*two, which is gone"):
             directory.find(run)
 
 
 def test_what_is_missing_from_a_run_is_said(tmp_path):
-    with refused(errors.USAGE, "absent is not a directory"):
+    with refused(USAGE, "absent is not a directory"):
         directory.find(tmp_path / "absent")
-    with refused(errors.USAGE, r"holds no run \(no config.json\)"):
+    with refused(USAGE, r"holds no run \(no config.json\)"):
         directory.find(tmp_path)
     files.write_json(tmp_path / "config.json", {})
     (tmp_path / "checkpoints" / "5.tmp").mkdir(parents=True)
     again = f"`apformer resume {tmp_path}` begins it anew"
-    with refused(errors.CHECKPOINT, f"{tmp_path} holds no checkpoint: if it is a run, {again}"):
+    with refused(CHECKPOINT, f"{tmp_path} holds no checkpoint: if it is a run, {again}"):
         directory.find(tmp_path)
     assert directory.find_begun(tmp_path) == tmp_path
     (tmp_path / "checkpoints" / "5.corrupt").mkdir()  # there was one: what is left of it is not to be trained over
@@ -155,7 +156,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
     with pytest.raises(TypeError):
         files.write_json(path, object())
     monkeypatch.setattr(files, "fsync", lambda _: os.open(tmp_path / "none", os.O_RDONLY))
-    with refused(errors.DISK, "cannot write"):
+    with refused(DISK, "cannot write"):
         files.write_json(path, 2)
     assert files.read_json(path) == 1
     assert os.listdir(tmp_path) == ["value.json"]
@@ -164,7 +165,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
 @pytest.mark.parametrize("content", [b'{"a": 1', b"\xff\xfe"])
 def test_broken_json_is_named(tmp_path, content):
     (tmp_path / "config.json").write_bytes(content)
-    with refused(errors.CHECKPOINT, "config.json is not valid JSON"):
+    with refused(CHECKPOINT, "config.json is not valid JSON"):
         files.read_json(tmp_path / "config.json")
 
 
@@ -190,7 +191,7 @@ def test_metrics_are_cut_back_to_a_step(tmp_path, torn):
 def test_what_is_left_of_damaged_metrics_can_be_read(tmp_path, line):
     file = tmp_path / "metrics.jsonl"
     file.write_bytes(b'{"step": 1}\n' + line + b'\n{"step": 3}\n')
-    with refused(errors.CHECKPOINT, "metrics.jsonl is damaged .*: `apformer resume .*` repairs it"):
+    with refused(CHECKPOINT, "metrics.jsonl is damaged .*: `apformer resume .*` repairs it"):
         metrics.read_metrics(tmp_path)
     files.truncate_after(file, 2)
     assert metrics.read_metrics(tmp_path) == [{"step": 1}]
@@ -198,15 +199,15 @@ def test_what_is_left_of_damaged_metrics_can_be_read(tmp_path, line):
 
 def test_metrics_of_other_numbers_of_members_are_damaged(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 1.0}\n{"step": 2}\n{"step": 3, "loss": [1.0, null]}\n')
-    with refused(errors.CHECKPOINT, "losses of different numbers of members.*: restore it"):
+    with refused(CHECKPOINT, "losses of different numbers of members.*: restore it"):
         metrics.read_metrics(tmp_path)
 
 
 def test_a_record_that_cannot_be_written(tmp_path):
     if os.path.exists("/dev/full"):
-        with refused(errors.DISK, r"the disk is full\): free some space, then resume the run"):
+        with refused(DISK, r"the disk is full\): free some space, then resume the run"):
             files.append_record("/dev/full", {"step": 1})
-    with refused(errors.DISK, "cannot write"):
+    with refused(DISK, "cannot write"):
         files.append_record(tmp_path / "none" / "metrics.jsonl", {"step": 1})
 
 
@@ -235,14 +236,14 @@ def test_a_second_process_is_kept_out_until_the_first_ends(tmp_path):
         assert first.stdout.readline() == "held\n"
         with hold(tmp_path) as second:
             said, _ = second.communicate()
-        assert second.returncode == errors.LOCKED
+        assert second.returncode == LOCKED
         assert f"{tmp_path} is in use by process {first.pid} on " in said and said.count("\n") == 1
-        with refused(errors.LOCKED, f"in use by process {first.pid} on .*: wait until it ends, or stop it"):
+        with refused(LOCKED, f"in use by process {first.pid} on .*: wait until it ends, or stop it"):
             with directory.lock(tmp_path):
                 pass
         first.kill()
     with directory.lock(tmp_path):  # a dead process holds nothing
-        with refused(errors.LOCKED, f"in use by process {os.getpid()} on "):
+        with refused(LOCKED, f"in use by process {os.getpid()} on "):
             with directory.lock(tmp_path):
                 pass
     with directory.lock(tmp_path):
@@ -284,7 +285,7 @@ def test_what_a_disk_cannot_do_is_found_before_the_first_step(tmp_path):
     for lacks, (said, more) in found.items():
         lacking = [what for kind, what in needed.items() if kind in lacks.split(",")]
         if lacking:
-            assert more == errors.DISK and re.search(f"the disk of .* cannot {'|'.join(lacking)}.*: give a --run", said)
+            assert more == DISK and re.search(f"the disk of .* cannot {'|'.join(lacking)}.*: give a --run", said)
         else:
             assert (said, more) == ("held", "link" not in lacks)
 
@@ -295,7 +296,7 @@ def test_a_file_system_without_fsync_does_without_and_a_broken_disk_is_not_hidde
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "fsync", unsupported)
-    with refused(errors.DISK, "Input/output error") if number == errno.EIO else nullcontext():
+    with refused(DISK, "Input/output error") if number == errno.EIO else nullcontext():
         files.write_json(tmp_path / "value.json", 1)
         assert files.read_json(tmp_path / "value.json") == 1
 

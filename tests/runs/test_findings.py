@@ -70,6 +70,7 @@ HARMS = {
     "no facts": (lambda path: (path / "checkpoints" / "16" / selection.FILE).unlink(), "checkpoint 16"),
     "torn": (lambda path: edit_line(path, 7, lambda line: line + '\n{"step": 1'), "metrics.jsonl"),
     "a line gone": (lambda path: edit_line(path, 6, lambda line: ""), "metrics.jsonl"),
+    "the last lines gone": (lambda path: edit_line(path, slice(6, None), lambda lines: []), "metrics.jsonl"),
     "a score": (
         lambda path: edit_line(path, 7, lambda line: re.sub(r'(validation_loss": )[0-9.]+', r"\g<1>7.5", line)),
         "checkpoint 16",

@@ -11,8 +11,9 @@ import jax
 import numpy as np
 import pytest
 
-from apformer import cli, errors
+from apformer import cli
 from apformer.commands import export, train
+from apformer.errors import CHECKPOINT, DATA, USAGE
 from apformer.files import read_json, write_json
 from apformer.formats import gpt2
 from apformer.runs import checkpoint, fit, language_model, recipes, restore, selection
@@ -108,7 +109,7 @@ def test_a_run_that_begins_anew_begins_with_the_same_model(run, tmp_path, fails)
     config = read_json(begun / "config.json")
     write_json(begun / "config.json", config | {"init_from_sha256": "0" * 64})
     said = f"the model that {begun} started from (--init_from) has changed: restore it"
-    fails(said, errors.DATA, "resume", begun)
+    fails(said, DATA, "resume", begun)
 
 
 def test_the_end_of_a_text_is_the_special_token_of_the_tokenizer(folder, random_params, tmp_path):
@@ -140,11 +141,11 @@ def test_an_exported_folder_is_the_merged_model_as_are_adapters_on_their_base(ru
     for command, *flags in (("generate", "--prompt", "the ", "--temperature", "0"), ("evaluate", "--text", str(file))):
         assert says(command, folder, "--adapter", adapter, *flags) == says(command, merged, *flags)
     other = ["generate", merged, "--adapter", adapter]
-    fails("was trained on another base", errors.CHECKPOINT, *other)
-    fails("adapter_config.json cannot be read", errors.CHECKPOINT, "generate", folder, "--adapter", folder)
-    fails("is a GPT-2 folder: name", errors.USAGE, "export", folder, "--to", "lora")
-    fails("holds files", errors.USAGE, "export", run, "--to", "lora", "--out", adapter)
-    fails("--adapter belongs to --text", errors.USAGE, "evaluate", run, "--adapter", adapter)
+    fails("was trained on another base", CHECKPOINT, *other)
+    fails("adapter_config.json cannot be read", CHECKPOINT, "generate", folder, "--adapter", folder)
+    fails("is a GPT-2 folder: name", USAGE, "export", folder, "--to", "lora")
+    fails("holds files", USAGE, "export", run, "--to", "lora", "--out", adapter)
+    fails("--adapter belongs to --text", USAGE, "evaluate", run, "--adapter", adapter)
 
 
 def test_an_option_of_the_positions_that_contradicts_the_run_is_refused_by_name(file, tmp_path, fails):
@@ -153,7 +154,7 @@ def test_an_option_of_the_positions_that_contradicts_the_run_is_refused_by_name(
     train.keep(settings, fit.initial_state(settings).params, rows)
     given = ["train", *words(file, "--init_from", tmp_path / "run"), "--bias_width", 8, "--run_dir", tmp_path / "other"]
     sentence = f"--bias_width 8 contradicts --init_from {tmp_path / 'run'}, whose bias_width is 4: drop the flag"
-    fails(sentence, errors.USAGE, *given)
+    fails(sentence, USAGE, *given)
 
 
 def test_flags_that_contradict_the_model_are_refused_by_name(file, folder, tmp_path, fails):
@@ -167,7 +168,7 @@ def test_flags_that_contradict_the_model_are_refused_by_name(file, folder, tmp_p
         ("--architecture recurrent", "--architecture recurrent contradicts"),
     ):
         given = ["train", *words(file, "--init_from", folder), *flags.split(), "--run_dir", tmp_path / "run"]
-        fails(sentence, errors.USAGE, *given)
+        fails(sentence, USAGE, *given)
         assert not (tmp_path / "run").exists()
 
 
@@ -178,15 +179,15 @@ def test_places_that_hold_no_model_are_told_apart(file, folder, run, tmp_path, f
     empty.mkdir()
     shutil.copytree(run, stopped, ignore=shutil.ignore_patterns("checkpoints"))
     for place, sentence, code in (
-        (tmp_path / "nowhere", get, errors.USAGE),
-        (empty, get, errors.USAGE),
-        (bare, "holds no tokenizer: put its tokenizer.json there", errors.DATA),
-        (stopped, "holds no checkpoint", errors.CHECKPOINT),
+        (tmp_path / "nowhere", get, USAGE),
+        (empty, get, USAGE),
+        (bare, "holds no tokenizer: put its tokenizer.json there", DATA),
+        (stopped, "holds no checkpoint", CHECKPOINT),
     ):
         fails(sentence, code, "generate", place)
         fails(sentence, code, "train", *words(file, "--init_from", place), "--run_dir", tmp_path / "run")
         assert not (tmp_path / "run").exists()
-    fails("--member 1 is of a population", errors.USAGE, "generate", folder, "--member", 1)
+    fails("--member 1 is of a population", USAGE, "generate", folder, "--member", 1)
     pretrained.save(text.train_byte_pairs(TEXT, 270), bare / "tokenizer.json")
     other = "has a vocabulary of 257 tokens and the tokenizer one of 270: give the tokenizer"
-    fails(other, errors.DATA, "train", *words(file, "--init_from", bare), "--run_dir", tmp_path / "run")
+    fails(other, DATA, "train", *words(file, "--init_from", bare), "--run_dir", tmp_path / "run")

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from jax.tree_util import Partial
 
-from apformer import cli, errors, loss
+from apformer import cli, loss
 from apformer.commands import generate as command
+from apformer.errors import DATA, USAGE
 from apformer.files import read_json
 from apformer.runs import fit, metrics, recipes, restore
 from apformer.tasks.text import perplexity, training
@@ -121,14 +122,14 @@ def test_a_text_of_one_line_is_continued_from_its_first_character():
 
 def test_flags_that_cannot_be_followed(run, fails):
     for flags, sentence, exit_code in (
-        (["--prompt", "?"], "--prompt '?': character 1 is '?', which the vocabulary lacks", errors.DATA),
-        (["--prompt", ""], "--prompt is empty", errors.USAGE),
-        (["--temperature", "-1"], "--temperature -1.0 is out of range", errors.USAGE),
-        (["--stop", "s", "--stop", ""], "--stop is empty", errors.USAGE),
-        (["--stop", "s?"], "--stop 's?': character 2 is '?', which the vocabulary lacks", errors.DATA),
+        (["--prompt", "?"], "--prompt '?': character 1 is '?', which the vocabulary lacks", DATA),
+        (["--prompt", ""], "--prompt is empty", USAGE),
+        (["--temperature", "-1"], "--temperature -1.0 is out of range", USAGE),
+        (["--stop", "s", "--stop", ""], "--stop is empty", USAGE),
+        (["--stop", "s?"], "--stop 's?': character 2 is '?', which the vocabulary lacks", DATA),
     ):
         fails(sentence, exit_code, "generate", run, *flags)
-    fails(" is a run of text, and `apformer predict` takes runs of ", errors.USAGE, "predict", run, "007 010")
+    fails(" is a run of text, and `apformer predict` takes runs of ", USAGE, "predict", run, "007 010")
 
 
 def test_texts_that_cannot_be_trained_on(file, tmp_path, fails):
@@ -136,15 +137,15 @@ def test_texts_that_cannot_be_trained_on(file, tmp_path, fails):
     short.write_text("fourteen words" + "!")
     empty.write_text("")
     for text, flags, sentence, exit_code in (
-        (None, "", "--text is missing", errors.USAGE),
-        (empty, "", f"{empty} is empty: give a text to train on", errors.DATA),
-        (short, "", f"the validation part of {short} has 2 tokens, a row 13", errors.DATA),
-        (file, "--max_len 5", "--max_len 5 ends before the longest row: give 12", errors.USAGE),
-        (file, "--tokenizer nowhere", "nowhere", errors.DATA),
-        (file, "--digits 4", "--digits is a flag of --recipe exact", errors.USAGE),
-        (file, "--cell gru", "of --recipe text --architecture recurrent: give", errors.USAGE),
-        (file, "--special_tokens", "--tokenizer characters has no special tokens", errors.USAGE),
-        (file, "--recipe text --lora_rank 2", "--lora_rank 2 adapts a model that was trained before", errors.USAGE),
+        (None, "", "--text is missing", USAGE),
+        (empty, "", f"{empty} is empty: give a text to train on", DATA),
+        (short, "", f"the validation part of {short} has 2 tokens, a row 13", DATA),
+        (file, "--max_len 5", "--max_len 5 ends before the longest row: give 12", USAGE),
+        (file, "--tokenizer nowhere", "nowhere", DATA),
+        (file, "--digits 4", "--digits is a flag of --recipe exact", USAGE),
+        (file, "--cell gru", "of --recipe text --architecture recurrent: give", USAGE),
+        (file, "--special_tokens", "--tokenizer characters has no special tokens", USAGE),
+        (file, "--recipe text --lora_rank 2", "--lora_rank 2 adapts a model that was trained before", USAGE),
     ):
         words = [*flags.split(), *(["--text", text] if text else [])]
         fails(sentence, exit_code, "train", *FLAGS, *words, "--run_dir", path)
@@ -160,6 +161,6 @@ def test_special_tokens_of_a_text_are_read_if_they_are_allowed(tmp_path, fails):
     text.write_text(TEXT + "<|end|>" + TEXT)
     words = [*FLAGS, "--text", str(text), "--tokenizer", str(tmp_path / "tokenizer.json")]
     named = f"the training part of {text}: character {len(TEXT) + 1} begins the special token <|end|>: give --special_t"
-    fails(named, errors.DATA, "train", *words)
+    fails(named, DATA, "train", *words)
     rows = training.read_rows(recipes.parse([*words, "--special_tokens"]))
     assert list(rows.train).count(257) == 1

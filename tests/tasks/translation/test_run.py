@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from apformer import cli, errors, files
+from apformer import cli, files
 from apformer.analysis import ablate
+from apformer.errors import DATA, USAGE, UserError
 from apformer.files import read_json, write_json
 from apformer.loss import token_nats
 from apformer.runs import restore
@@ -113,7 +114,7 @@ def test_a_translator_that_is_hardly_trained_says_so(tmp_path):
 
 def test_scores_without_their_libraries_name_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "sacremoses", None)
-    with pytest.raises(errors.UserError, match="scores need the text extra"):
+    with pytest.raises(UserError, match="scores need the text extra"):
         scores.require()
 
 
@@ -121,7 +122,7 @@ def test_two_vocabularies_from_the_data_to_the_page(tmp_path, fails, without_fig
     """Figures and words share no byte pair then, nor an embedding; the sides' ends are other tokens."""
     data = replace(small_runs.SENTENCES, vocabularies="apart", byte_pairs=270)
     path = small_runs.KINDS["pairs"](tmp_path / "run", data=data)
-    fails("has a tokenizer for each language: name ", errors.USAGE, "tokenize", path)
+    fails("has a tokenizer for each language: name ", USAGE, "tokenize", path)
     settings, (source, target) = restore.load_settings(path), vocabularies.load(path)
     sizes = (settings.model.source_vocab_size, settings.model.target_vocab_size)
     assert not settings.model.share_embeddings and sizes == (source.vocab_size + 1, target.vocab_size + 1)
@@ -146,7 +147,7 @@ def test_a_result_is_of_the_average_or_of_the_checkpoint_whose_parameters_it_nam
         _, found = restore.load_result(copy, settings, "told.json")
         jax.tree.map(np.testing.assert_array_equal, found, params)
     files.write_json(copy / "told.json", {"step": 6, "member": 0, "parameters_sha256": digest(before)})
-    with pytest.raises(errors.UserError, match="is of other parameters than those of step 6"):
+    with pytest.raises(UserError, match="is of other parameters than those of step 6"):
         restore.load_result(copy, settings, "told.json")
 
 
@@ -237,13 +238,13 @@ def test_a_translation_is_one_line(run, says, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "sentence", "exit_code"),
     [
-        ("translate RUN 7 --beams 0", "--beams 0 is out of range: give 1 to 32767", errors.USAGE),
-        ("translate RUN 7 --temperature -1", "--temperature -1.0 is out of range", errors.USAGE),
-        ("translate RUN", "a sentence is missing: give a sentence in quotes", errors.USAGE),
-        ("translate RUN --file nowhere.txt", "nowhere.txt cannot be read", errors.DATA),
-        (f"translate RUN {'9' * 400}", "more than 128: translate shorter sentences", errors.DATA),
-        ("certify RUN", " and `apformer certify` takes runs of ", errors.USAGE),
-        ("export RUN --to stablehlo", "reads two texts: give --to safetensors", errors.USAGE),
+        ("translate RUN 7 --beams 0", "--beams 0 is out of range: give 1 to 32767", USAGE),
+        ("translate RUN 7 --temperature -1", "--temperature -1.0 is out of range", USAGE),
+        ("translate RUN", "a sentence is missing: give a sentence in quotes", USAGE),
+        ("translate RUN --file nowhere.txt", "nowhere.txt cannot be read", DATA),
+        (f"translate RUN {'9' * 400}", "more than 128: translate shorter sentences", DATA),
+        ("certify RUN", " and `apformer certify` takes runs of ", USAGE),
+        ("export RUN --to stablehlo", "reads two texts: give --to safetensors", USAGE),
     ],
 )
 def test_commands_say_what_they_cannot_do_with_a_translator(run, fails, words, sentence, exit_code):
@@ -268,14 +269,14 @@ def test_its_page_holds_what_it_was_asked_and_how_it_answered(run, trained):
             "--largest 999999 --numbers 30000 --source {file} --target {file} --validation {file} {file} "
             "--test {long} {long}",
             "{long}: '" + "\u0436" * 40 + "' has 301 tokens with its end, more than 128",
-            errors.DATA,
+            DATA,
         ),
-        ("--source {file} --target {file}", "--largest is of number words, and --source gives the", errors.USAGE),
-        ("--label_smoothing 1", "--label_smoothing 1.0 is out of range", errors.USAGE),
-        ("--ema 1", "--ema 1.0 is out of range: give at least 0 and less than 1", errors.USAGE),
-        ("--average 9", "--average 9 is of more checkpoints than --keep 3", errors.USAGE),
-        ("--widths 1 12", "--widths 1 has no training pair: leave it out", errors.USAGE),
-        ("--longest 3 --widths 3", "give a greater --longest, or --too_long cut", errors.DATA),
+        ("--source {file} --target {file}", "--largest is of number words, and --source gives the", USAGE),
+        ("--label_smoothing 1", "--label_smoothing 1.0 is out of range", USAGE),
+        ("--ema 1", "--ema 1.0 is out of range: give at least 0 and less than 1", USAGE),
+        ("--average 9", "--average 9 is of more checkpoints than --keep 3", USAGE),
+        ("--widths 1 12", "--widths 1 has no training pair: leave it out", USAGE),
+        ("--longest 3 --widths 3", "give a greater --longest, or --too_long cut", DATA),
     ],
 )
 def test_pairs_that_cannot_be_trained_on(tmp_path, fails, flags, sentence, exit_code):

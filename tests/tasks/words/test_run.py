@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from apformer import cli, errors, runs, word2vec
+from apformer import cli, runs, word2vec
+from apformer.errors import DATA, USAGE, UserError
 from apformer.files import read_json
 from apformer.runs import metrics, recipes, restore
 from apformer.tasks.words import corpus, nearest, training
@@ -89,19 +90,19 @@ def test_commands_that_it_cannot_follow_are_refused(run, fails):
         (["neighbours", run, "--neighbours", "0"], "--neighbours 0 is out of range: give 1 to 2147483647"),
         (["export", run, "--to", "stablehlo"], f"{run} reads windows of words: give --to safetensors"),
     ):
-        fails(sentence, errors.USAGE, *command)
+        fails(sentence, USAGE, *command)
 
 
 def test_flags_are_refused_before_anything_is_made(file, tmp_path, fails):
     for flags, code, sentence in (
-        ("--words king,C3W66", errors.USAGE, "--words king is none of the 35 words that occur 1 times or more"),
-        ("--min_count 1000", errors.DATA, "has 0 words that occur 1000 times or more, too few"),
-        ("--d_model 1", errors.USAGE, "--d_model 1 is out of range: give 2 to"),
-        ("--window 0", errors.USAGE, "--window 0 is out of range: give 1 to 2147483647"),
-        ("--subsample 1e-9", errors.USAGE, "--subsample 1e-09 leaves no two words of "),
-        ("--subsample 0", errors.USAGE, "--subsample 0.0 is out of range: give more than 0 and at most 1"),
-        ("--validation_share 1", errors.USAGE, "--validation_share 1.0 is out of range"),
-        ("--variant glove", errors.USAGE, "--variant"),
+        ("--words king,C3W66", USAGE, "--words king is none of the 35 words that occur 1 times or more"),
+        ("--min_count 1000", DATA, "has 0 words that occur 1000 times or more, too few"),
+        ("--d_model 1", USAGE, "--d_model 1 is out of range: give 2 to"),
+        ("--window 0", USAGE, "--window 0 is out of range: give 1 to 2147483647"),
+        ("--subsample 1e-9", USAGE, "--subsample 1e-09 leaves no two words of "),
+        ("--subsample 0", USAGE, "--subsample 0.0 is out of range: give more than 0 and at most 1"),
+        ("--validation_share 1", USAGE, "--validation_share 1.0 is out of range"),
+        ("--variant glove", USAGE, "--variant"),
     ):
         fails(sentence, code, "train", *FLAGS, "--text", file, "--run_dir", tmp_path / "run", *flags.split())
         assert not (tmp_path / "run").exists()
@@ -134,9 +135,9 @@ def test_a_word_that_is_missing_is_no_reason_to_ask_for_a_frequent_one(tmp_path)
 def test_a_bad_text_is_one_sentence(content, sentence, tmp_path):
     path = tmp_path / "text.txt"
     path.write_text(content)
-    with pytest.raises(errors.UserError) as fault:
+    with pytest.raises(UserError) as fault:
         corpus.read(settings_of("--text", path, "--min_count", 1).data)
-    assert fault.value.exit_code == errors.DATA and sentence.format(path=path) in str(fault.value)
+    assert fault.value.exit_code == DATA and sentence.format(path=path) in str(fault.value)
 
 
 def test_the_page_shows_the_words_and_says_that_it_cannot_run_the_model(run):
