@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from jaxlib import _jax
 
-from apformer import cli, errors
+from apformer import cli
+from apformer.errors import LOST, USAGE
 from apformer.machine import processes
 from apformer.runs import checkpoint, fit, metrics, restore
 
@@ -109,7 +110,7 @@ def test_two_processes_train_as_one_with_as_many_devices(tmp_path):
     pair = [start(together, port, 2, index, devices=2) for index in (0, 1)]
     said = ended(*pair)
     # Process 1 was killed while a fourth run trained; process 0 ends with a sentence.
-    assert [process.returncode for process in pair] == [errors.LOST, -9], "\n".join(said)
+    assert [process.returncode for process in pair] == [LOST, -9], "\n".join(said)
     assert said[0].splitlines()[-1] == f"apformer: {processes.GONE}"
     # The run before was stopped, by a signal that process 1 alone got.
     assert [(together / f"stopped-{index}").read_text() for index in (0, 1)] == ["143", "143"]
@@ -161,7 +162,7 @@ def test_processes_of_other_flags_are_named():
     place = f"127.0.0.1:{free_port()}"
     codes, said = meeting(at(place, 0), at(place, 1, "--devices", "1"))
     fault = "apformer: process 1 has other versions, --processes or flags than process 0: give all the same"
-    assert codes == [errors.USAGE] * 2 and all(lines.splitlines()[-1] == fault for lines in said)
+    assert codes == [USAGE] * 2 and all(lines.splitlines()[-1] == fault for lines in said)
 
 
 @pytest.mark.parametrize("host", ["[::1]", socket.gethostname()])
@@ -206,10 +207,8 @@ def test_a_process_is_reached_where_its_own_name_is_a_loopback_address(own, coor
 def test_two_processes_of_one_number_are_told_before_they_meet():
     place = f"127.0.0.1:{free_port()}"
     codes, said = meeting(at(place, 1), at(place, 1))
-    assert sorted(codes) == [errors.USAGE, errors.LOST]
-    assert (
-        "--process 1 is that of another process on this machine: give each its own" in said[codes.index(errors.USAGE)]
-    )
+    assert sorted(codes) == [USAGE, LOST]
+    assert "--process 1 is that of another process on this machine: give each its own" in said[codes.index(USAGE)]
 
 
 def test_processes_that_find_nobody_say_so():
@@ -217,7 +216,7 @@ def test_processes_that_find_nobody_say_so():
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         places = [f"127.0.0.1:{port}" for port in (free_port(), stranger.getsockname()[1], free_port())]
         codes, said = meeting(at(places[0], 1), at(places[1], 1), at(places[2], 0))
-    assert codes == [errors.LOST] * 3
+    assert codes == [LOST] * 3
     for place, lines in zip(places, said, strict=True):
         assert lines.startswith(f"apformer: not all processes came to {place} within 3 s: start all of them")
         assert lines.count("\n") == 1
@@ -239,14 +238,14 @@ def test_flags_that_place_no_process_are_refused(words, fault, capsys, monkeypat
     monkeypatch.chdir(tmp_path)
     for variable in cli.ADDRESS.values():
         monkeypatch.delenv(variable, raising=False)
-    assert cli.main(words) == errors.USAGE
+    assert cli.main(words) == USAGE
     said = capsys.readouterr().err
     assert re.search(fault, said) and said.count("\n") == 1
 
 
 def test_what_jax_refuses_is_a_sentence():
     codes, said = meeting(PLACE[:4], ["--coordinator", "auto"], [*PLACE[:5], "2"])
-    assert codes == [errors.USAGE] * 3
+    assert codes == [USAGE] * 3
     for lines, fault in zip(said, ("process id", "coordinator_address", "process_id < num_processes"), strict=True):
         assert re.search(f"cannot join others at .*{fault}.*: give --coordinator HOST:PORT", lines)
         assert lines.count("\n") == 1
@@ -262,7 +261,7 @@ def test_jax_finds_what_slurm_says(monkeypatch):
 def test_a_port_that_is_taken_is_named(fails):
     with socket.create_server(("127.0.0.1", 0)) as server:
         place = f"127.0.0.1:{server.getsockname()[1]}"
-        fails("Address already in use", errors.USAGE, "train", *at(place, 0))
+        fails("Address already in use", USAGE, "train", *at(place, 0))
 
 
 def test_the_environment_can_place_a_process(monkeypatch):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from apformer import errors
+from apformer.errors import DATA, USAGE
 from apformer.runs import directory, recipes
 
 SCRIPT = Path(__file__).parents[1] / "studies" / "diversify.py"
@@ -88,22 +88,22 @@ def test_what_is_done_is_not_done_again_and_other_flags_are_refused(called, monk
     Path("out/run/evaluation.json").unlink()
     assert main(monkeypatch, *FLAGS, *teachers) == 0
     assert called[3:] == [["apformer", "resume", "out/run"]]
-    assert main(monkeypatch, *FLAGS) == errors.USAGE
+    assert main(monkeypatch, *FLAGS) == USAGE
     assert "--out out was begun with other flags, see out/flags.json" in capsys.readouterr().err
     Path("train.en").write_text("one more\n" + TEXTS["train.en"])
     Path("train.de").write_text("one more\n" + TEXTS["train.de"])
-    assert main(monkeypatch, *FLAGS, *teachers) == errors.DATA
+    assert main(monkeypatch, *FLAGS, *teachers) == DATA
     assert "out/forward.de has 2 lines and train.en has 3, so the text has changed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("words", "sentence", "code"),
     [
-        (["--teacher_memory", -1], "--teacher_memory -1 is out of range: give 0 or more", errors.USAGE),
-        (["--mbr", 13], "--mbr 13 is out of range: give 0, or 2 to 12", errors.USAGE),
-        (["--forward", "nowhere"], "nowhere is not a directory", errors.USAGE),
-        (["--test", "val.en", "train.de"], "val.en has 1 lines and train.de has 2 lines", errors.DATA),
-        (["--out", "."], ". holds files, and none is overwritten: give a new or an empty folder", errors.USAGE),
+        (["--teacher_memory", -1], "--teacher_memory -1 is out of range: give 0 or more", USAGE),
+        (["--mbr", 13], "--mbr 13 is out of range: give 0, or 2 to 12", USAGE),
+        (["--forward", "nowhere"], "nowhere is not a directory", USAGE),
+        (["--test", "val.en", "train.de"], "val.en has 1 lines and train.de has 2 lines", DATA),
+        (["--out", "."], ". holds files, and none is overwritten: give a new or an empty folder", USAGE),
     ],
 )
 @pytest.mark.usefixtures("folder")

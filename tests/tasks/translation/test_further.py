@@ -6,7 +6,8 @@ from pathlib import Path
 import jax
 import pytest
 
-from apformer import cli, errors
+from apformer import cli
+from apformer.errors import CHECKPOINT, USAGE
 from apformer.files import read_json, write_json
 from apformer.runs import restore
 from apformer.runs.metrics import read_metrics
@@ -45,12 +46,12 @@ def test_it_begins_with_the_model_and_the_vocabulary_of_a_run_that_may_then_be_g
 @pytest.mark.parametrize(
     ("flags", "sentence", "code"),
     [
-        (["--d_model", "32"], "--d_model 32 contradicts --init_from {first}, whose d_model is 16: drop", errors.USAGE),
-        (["--vocabularies", "apart"], "--vocabularies apart contradicts --init_from {first}", errors.USAGE),
-        (["--init_from", "nowhere"], "nowhere is not a directory: name a run of translation", errors.USAGE),
-        (["--init_from", "gpt2"], "gpt2 is no run: name a run of translation", errors.USAGE),
-        (["--init_from", "damaged"], "damaged/config.json is damaged or of another version", errors.CHECKPOINT),
-        (["--init_from", "sums"], "sums is a run of sums: name a run of translation", errors.USAGE),
+        (["--d_model", "32"], "--d_model 32 contradicts --init_from {first}, whose d_model is 16: drop", USAGE),
+        (["--vocabularies", "apart"], "--vocabularies apart contradicts --init_from {first}", USAGE),
+        (["--init_from", "nowhere"], "nowhere is not a directory: name a run of translation", USAGE),
+        (["--init_from", "gpt2"], "gpt2 is no run: name a run of translation", USAGE),
+        (["--init_from", "damaged"], "damaged/config.json is damaged or of another version", CHECKPOINT),
+        (["--init_from", "sums"], "sums is a run of sums: name a run of translation", USAGE),
     ],
 )
 def test_what_contradicts_the_run_is_refused_by_name(flags, sentence, code, first, texts, tmp_path, capsys):
@@ -72,7 +73,7 @@ def test_recipes_that_do_not_read_the_run_and_files_that_are_forgotten_are_named
         ("base", "--init_from is not a flag of --recipe base: give --recipe translate, or drop"),
         ("translate", f"--init_from {first} was trained on files: give --source and --target"),
     ):
-        fails(sentence, errors.USAGE, "train", "--recipe", recipe, *flags)
+        fails(sentence, USAGE, "train", "--recipe", recipe, *flags)
 
 
 def test_settings_follow_those_of_the_run(first, texts, tmp_path):
