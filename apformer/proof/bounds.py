@@ -226,7 +226,7 @@ def hidden_units(w: dict) -> Units:
     absolute = np.vstack([np.abs(W_1), np.abs(b_1), length(columns, 0)]).astype(float32)
     constant = w.get("feedforward_norm.bias", np.zeros(len(W_1))) @ W_1 + b_1
     spectral_abs_2 = spectral_norm(np.abs(w["feedforward.contract.weight"]))
-    return Units(columns, absolute, absolute[-1], constant.astype(float32), spectral_abs_2)
+    return Units(columns, absolute, absolute[-1], constant, spectral_abs_2)
 
 
 def product_rounding(normed: Normed, absolute: np.ndarray) -> np.ndarray:

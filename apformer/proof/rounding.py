@@ -109,10 +109,11 @@ def bounded_logits(
         attended = bounds.bound_attention(below, seen[at], x[newest], e[newest], w)
         errors, y = factor_errors(attended), attended.y
         h = network.hidden(y, w, cfg)
-        z, h = network.contract(h, w) + y, h.astype(float32)
+        z, dh = network.contract(h, w) + y, np.abs(h - units.constant).astype(float32)
+        h = h.astype(float32)
         normed = bounds.bound_norm(y, attended.e, w, "feedforward_norm", epsilon)
         local = product_rounding(normed, units.absolute)
-        dh = np.abs(h - units.constant) * normed.change[:, None]  # by the change of the divisor of the norm
+        dh *= normed.change[:, None]  # by the change of the divisor of the norm
         dh += bound_along(errors, unit_directions)
         dh /= normed.least[:, None]
         dh += units.length * normed.local[:, None] + local
