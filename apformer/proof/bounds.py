@@ -31,7 +31,7 @@ U = 2.0**-24
 FUNCTION = 8 * U  # relative error of exp, square root and reciprocal: 4 units in the last place
 SLACK = 1.01  # factor that covers the rounding of the bounds themselves
 LARGEST = 2.0**60  # length of a state and a norm's weights, whose squares float32 can add; largest size of a sum
-TINY = 1e-10  # added to sizes: then rounding is more than underflow, and its square does not underflow
+TINY = 1e-9  # added to sizes: then rounding is more than underflow, and its square does not underflow
 MASKS = 2**8  # batch size of `growth`
 float32 = np.float32
 
