@@ -198,8 +198,8 @@ def bound_attention(below: HeadBounds, row: np.ndarray, x: np.ndarray, e_x: np.n
         e_mean += moves[o] * (length(below.values[row[:, o]] - mean) + dv_any)
         sizes = (weight[o] * (1 + any_move) + moves[o]) * (size_v + dv)
         e_mean += weight[o] * rounding_v + sum_rounding(W + 8, sizes)  # W + 4, and v - mean is itself rounded
-    e_mean = SLACK * (e_mean + (gamma(W + 8) + 2 * FUNCTION) * (size_mean + e_mean))
-    size = below.spectral_abs_o * (length(size_mean) + length(e_mean) + below.spectral_v * read.max(0))
+    e_mean = SLACK * (e_mean + (gamma(W + 8) + 2 * FUNCTION) * (size_mean + e_mean + dv_any))
+    size = below.spectral_abs_o * (length(size_mean) + length(e_mean) + length(dv_any))
     size = size + length(x).astype(float32) + e_x
     rest = SLACK * (e_x + sum_rounding(H * K + 2, size))
     by_read = np.sqrt(np.maximum(np.einsum("onh,onh->on", weight[:W], weight[:W] @ below.forms), 0.0))

@@ -24,9 +24,8 @@ each = pytest.mark.parametrize("cfg", [CFG, BARE], ids=["norms", "no norms"])
 def weights_of(cfg, seed, scale=0.35):
     """Weights that float32 holds, as float64."""
     rng = np.random.default_rng(seed)
-    drawn = {name: scale * rng.standard_normal(shape) for name, shape in network.shapes(cfg, contexts).items()}
-    drawn = {name: array + name.endswith(".scale") for name, array in drawn.items()}
-    drawn = {name: array.astype(F32).astype(np.float64) for name, array in drawn.items()}
+    shapes = network.shapes(cfg, contexts).items()
+    drawn = {name: F32(scale * rng.standard_normal(shape) + name.endswith(".scale")) for name, shape in shapes}
     return network.complete(drawn, cfg, contexts)
 
 
@@ -179,16 +178,16 @@ def test_the_second_order_of_a_norm_is_bounded_and_the_bound_is_reached():
 
 
 def test_the_error_of_a_score_counts_though_its_weight_underflows():
-    """A score is 110 below another, and errs by 83; the value is 1e12."""
+    """A score is 110 below another, and errs by 83; the value is 1e12. Values err by 1e5, and so does their sum."""
     values, tokens = np.array([[[0.0]], [[1e12]]]), np.zeros((7, 2, 1), F32)
-    tokens[2, 1] = 9.1
+    tokens[2, 1], tokens[5] = 9.1, 1e5
     heads = network.Heads(0 * values, 0 * values, values)
     below = bounds.HeadBounds(
         heads, tokens[0, :, 0], tokens, np.full((4, 2, 1), F32(9.1)), F32(values), np.eye(1), 1, 1, 1
     )
     weights = {"bias": np.array([[0.0, -110.0]]), "attention.output": np.eye(1)}
     found = bounds.bound_attention(below, np.array([[0, 1]]), np.zeros((1, 1)), np.zeros(1), weights)
-    assert found.mean > 1e12 * np.exp(9.1**2 - 110)
+    assert found.mean > 1e12 * np.exp(9.1**2 - 110) + 1e5 * 2 * bounds.FUNCTION and found.rest > bounds.gamma(1) * 1e5
 
 
 def test_a_small_margin_is_not_proven():
