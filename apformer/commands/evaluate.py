@@ -2,6 +2,7 @@
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -64,13 +65,13 @@ def evaluate(args: Evaluate) -> None:
         raise UserError(f"{args.run} is a GPT-2 folder, which has no held-out data: give --text FILE")
     path = directory.find(args.run)
     settings, rows = load_settings(path), load_rows(path)
-    writes = os.access(path, os.W_OK)
-    evaluation = evaluate_run(path, settings, rows, args.member, writes)
-    print(json.dumps(evaluation.result) if args.json else evaluation.table, flush=True)
-    if not writes:
+    evaluation = evaluate_run(path, settings, rows, args.member)
+    with suppress(BrokenPipeError):  # the files have it, too
+        print(json.dumps(evaluation.result) if args.json else evaluation.table, flush=True)
+    if not os.access(path, os.W_OK):
         tell(f"{path} cannot be written: the result and its figures are not saved")
         return
-    draw(path, settings, rows, evaluation)
+    save(path, settings, rows, evaluation)
 
 
 def evaluate_text(args: Evaluate, file: str) -> dict:
@@ -95,14 +96,8 @@ def evaluate_text(args: Evaluate, file: str) -> dict:
     return {"text": file} | cost
 
 
-def evaluate_run(
-    path: Path,
-    settings: Settings,
-    rows: Any,
-    member: int | None = None,
-    writes: bool = True,
-) -> tasks.Evaluation:
-    """Return the Evaluation of a run's best checkpoint; with `writes`, write evaluation.json and the files of the task.
+def evaluate_run(path: Path, settings: Settings, rows: Any, member: int | None = None) -> tasks.Evaluation:
+    """Return the Evaluation of a run's best checkpoint.
 
     For a population without a `member`, it is that of the best member, with the numbers of all finite members, their
     mean and standard deviation.
@@ -130,15 +125,14 @@ def evaluate_run(
         lines = [[str(each["member"]), *(f"{each[name]:.4f}" for name in names)] for each in result["members"]]
         mean = ["mean ± sd", *(tables.mean_sd([each[name] for each in result["members"]], 4) for name in names)]
         table = "\n".join([table, "", *tables.columns([["member", *names], *lines, mean])])
-    if writes:
-        files.write_json(path / "evaluation.json", result)
-        for name, text in evaluation.files.items():
-            files.write_text(path / name, text)
     return evaluation._replace(result=result, table=table)
 
 
-def draw(path: Path, settings: Settings, rows: Any, evaluation: tasks.Evaluation) -> None:
-    """Write the figures of a run into its folder `figures`."""
+def save(path: Path, settings: Settings, rows: Any, evaluation: tasks.Evaluation) -> None:
+    """Write evaluation.json, the files of the task and the figures of a run. Raises UserError(DISK)."""
+    files.write_json(path / "evaluation.json", evaluation.result)
+    for name, text in evaluation.files.items():
+        files.write_text(path / name, text)
     curve = figures.loss_curve(read_metrics(path), tasks.of(settings).floor(settings, rows))
     figures.save(path / "figures", {"loss": curve} | evaluation.figures)
 
