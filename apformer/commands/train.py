@@ -83,7 +83,7 @@ def keep(settings: Settings, params: Any, rows: Any = None, scores: Any = ()) ->
         state = state._replace(step=jnp.ones_like(state.step), params=params, mean=mean)
         with checkpoint.Checkpoints(path / "checkpoints") as checkpoints:
             checkpoints.save(1, state, scores)
-        files.append_record(path / "metrics.jsonl", {"step": 1, "loss": None, "exact": None})
+        files.append_record(path / "metrics.jsonl", {"step": 1})
     return path
 
 

@@ -152,7 +152,8 @@ def read_metrics(path: str | Path) -> list[dict[str, Any]]:
     """Return the records of a run's metrics.jsonl. Raises UserError (exit CHECKPOINT) if it is missing or damaged."""
     file = Path(path) / "metrics.jsonl"
     records = _records(file)
-    if len({np.shape(record["loss"]) for record in records if "loss" in record}) > 1:
+    names = ("loss", "validation_loss")
+    if len({np.shape(record[name]) for record in records for name in names if name in record}) > 1:
         raise UserError(
             f"{file} is damaged (its lines have losses of different numbers of members"
             "): restore it from a copy, or train anew",

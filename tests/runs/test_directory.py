@@ -198,7 +198,7 @@ def test_what_is_left_of_damaged_metrics_can_be_read(tmp_path, line):
 
 
 def test_metrics_of_other_numbers_of_members_are_damaged(tmp_path):
-    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 1.0}\n{"step": 2}\n{"step": 3, "loss": [1.0, null]}\n')
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 1}\n{"step": 2}\n{"step": 3, "validation_loss":[1]}\n')
     with refused(CHECKPOINT, "losses of different numbers of members.*: restore it"):
         metrics.read_metrics(tmp_path)
 
