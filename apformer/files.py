@@ -214,7 +214,7 @@ def disk_errors(path: AnyPath, verb: str = "write") -> Iterator[None]:
     except OSError as error:
         reason, remedy = error.strerror or error, "fix that, or use another directory"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            reason, remedy = "the disk is full", "free some space, then resume the run"
+            reason, remedy = "the disk is full", "free some space, then resume the run or repeat the command"
         raise UserError(f"cannot {verb} {path} ({reason}): {remedy}", DISK) from error
 
 
