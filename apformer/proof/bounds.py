@@ -155,7 +155,7 @@ def padded(forms: np.ndarray) -> np.ndarray:
     """Return quadratic forms (H, H, ...) with their rounding and underflow in float32 added to the diagonals."""
     H, size = len(forms), np.sqrt(np.square(forms).sum((0, 1)))
     forms = forms.copy()
-    forms[np.arange(H), np.arange(H)] += gamma(4 * H * H) * size + TINY**2
+    forms[np.arange(H), np.arange(H)] += gamma(4 * H * H + 64) * size + TINY**2
     return forms
 
 
