@@ -72,9 +72,12 @@ def case(settings: Settings, contexts: Any, params: Any) -> Case:
     fault = contexts.fault(data, cfg)
     if fault and not hasattr(contexts, "whole_rows"):
         raise UserError(f"the contexts are not those of this model: {fault}; train with the recipe's own flags")
-    single = all(leaf.dtype == np.float32 for leaf in jax.tree.leaves(params))
-    fault = fault or network.unsupported(cfg, contexts) or (None if single else "its parameters are not float32")
-    weights = {} if fault else network.complete(leaves.named(params), cfg, contexts)
+    weights = leaves.named(params)
+    single = {name: leaf.shape for name, leaf in weights.items() if leaf.dtype == np.float32}
+    fault = fault or network.unsupported(cfg, contexts)
+    if not fault and single != network.shapes(cfg, contexts):
+        fault = "its parameters are not those that are computed, in float32"
+    weights = {} if fault else network.complete(weights, cfg, contexts)
     case = Case(contexts, data, cfg, weights, fault)
     if case.total == 0:
         raise UserError("the task of this run has no context: there is nothing to certify")

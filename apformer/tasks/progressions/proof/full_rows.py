@@ -32,7 +32,6 @@ SHAPE = 10, SPAN, 2 * SPAN, PLACES  # limits of the numbers that a code holds
 COMPUTED = {  # see network.unsupported
     "architecture": ("model",),
     "position": ("sinusoidal", "learned", "none"),
-    "similarity": ("scaled_dot", "dot"),
     "residual": (True, False),
     "feedforward_norm": (True, False),
     "window": (None,),
