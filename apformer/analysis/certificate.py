@@ -41,6 +41,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from apformer import files
 from apformer.decoding.bind import Model
 from apformer.errors import UserError
 from apformer.layers import leaves
@@ -53,6 +54,11 @@ BATCH_TOKENS = {"cpu": 4096}  # tokens of a batch, so that it fits into the cach
 LARGEST_GAP = 1e-4  # a larger difference of logits in float32 and float64 is not rounding, unless the logits are large
 XLA = f"XLA, jaxlib {version('jaxlib')}, float32"  # the program of `screen`, as a certificate names it
 FORMAT = 2  # version of certificate.json
+
+
+def header(settings: Settings) -> Any:
+    """Return the version of certificate.json, and the Configs that a certificate of a run is of, as JSON holds them."""
+    return files.plain({"format": FORMAT, "model": asdict(settings.model), "data": asdict(settings.data)})
 
 
 def case(settings: Settings, contexts: Any, params: Any) -> Case:

@@ -4,7 +4,7 @@ import json
 import sys
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -115,17 +115,15 @@ def certify_run(
     case = case._replace(exact=theorem)
     if compare and case.fault:
         raise UserError(f"--compare needs numpy, which does not compute this model: {case.fault}")
-    file = path / "certificate.json"
+    file, header = path / "certificate.json", certificate.header(settings)
     older = {}
     with suppress(UserError):
         older = files.read_json(file)
-        if not files.has(older, {"format": int}):
-            tell(f"{file} is of an older version and proves nothing: all contexts are computed again")
+        if not files.has(older, {}) or older | header != older:
+            tell(f"{file} is of another version or config.json: all contexts are computed again")
             older = {}
     files.preflight(path, 0)  # before the work, which may take an hour
-    identity = {"step": step, "member": member, "parameters_sha256": digest(params)} | surroundings(params)
-    identity |= {"model": asdict(settings.model), "data": asdict(settings.data)}
-    identity = files.plain(identity)  # as it is read back: JSON has no tuples
+    identity = {"step": step, "member": member, "parameters_sha256": digest(params)} | surroundings(params) | header
     if case.fault and not screen:
         tell(f"{path} is screened by JAX, since numpy does not compute such a model: {case.fault}")
     model, prove = bind_run(settings, params), not screen and case.fault is None

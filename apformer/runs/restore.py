@@ -3,7 +3,6 @@
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -13,7 +12,7 @@ import numpy as np
 import optax
 
 from apformer import files, flags, tasks, train
-from apformer.analysis.certificate import FORMAT
+from apformer.analysis.certificate import header
 from apformer.decoding.bind import Model, bind
 from apformer.errors import CHECKPOINT, DATA, NON_FINITE, UserError, typed
 from apformer.machine import devices, process
@@ -167,7 +166,7 @@ def load_result(path: Path, settings: Settings, name: str) -> tuple[dict[str, An
     command = "evaluate"
     if name == "certificate.json":
         command = "certify"
-        expected = files.plain({"model": asdict(settings.model), "data": asdict(settings.data), "format": FORMAT})
+        expected = header(settings)
     with suppress(UserError):
         result = files.read_json(path / name)
     fault = "damaged or of another version"
