@@ -107,10 +107,12 @@ def _read(start: Settings, args: list[str], program: str) -> Settings:
         raise UserError(_what_fits(str(error), start)) from None
     if len(architectures) > 1 and parsed.architecture != start.architecture:
         wrong = f"--architecture {parsed.architecture} does not fit --recipe {recipe}"
-        variants = [(name, other) for name, _, other in _variants(start.task) if name != recipe]
-        of_task = [(name, other.architecture) for name, other in variants if other.task == start.task]
-        others = (name for name, architecture in of_task if architecture == parsed.architecture)
-        remedy = f"give --recipe {fitting}" if (fitting := next(others, None)) else "drop the flag"
+        fitting = [
+            name
+            for name, _, other in _variants(start.task)
+            if name != recipe and (other.task, other.architecture) == (start.task, parsed.architecture)
+        ]
+        remedy = f"give --recipe {fitting[0]}" if fitting else "drop the flag"
         raise UserError(f"{wrong}, which trains a {start.architecture}: {remedy}")
     return Settings(start.task, start.architecture, **{name: getattr(parsed, name) for name in PARTS})
 
@@ -163,7 +165,7 @@ def _what_fits(sentence: str, settings: Settings) -> str:
             given = f"{recipe}{words}" == settings.training.recipe  # such as text, of which another architecture has it
             if not given and any(name in vars(getattr(other, part)) for part in PARTS):
                 return f"--{name} is a flag of --recipe {recipe}{words}: give that recipe, or drop the flag"
-    names = "|".join({**vars(settings.model), **vars(vars(settings.model).get("position_options", settings.model))})
+    names = "|".join(vars(settings.model) | vars(vars(settings.model).get("position_options", settings.model)))
     return re.sub(
         rf"^error parsing (?:model|(?:model\.)?position_options): ((?:{names})\b)?",
         lambda match: f"--{match[1]}" if match[1] else "",
