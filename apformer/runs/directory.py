@@ -65,11 +65,12 @@ def create(recipe: str, run_dir: str | Path | None = None, needs: float = 0) -> 
             break
         path = RUNS / f"{begun.name}-{attempt}"
     with suppress(OSError):  # a file system without links has no `latest`: see `named`
-        os.symlink(path.name, path / ".latest")
+        link = path / ".latest"
+        link.symlink_to(path.name)
         try:
-            os.replace(path / ".latest", RUNS / "latest")
+            link.replace(RUNS / "latest")
         except OSError:
-            os.unlink(path / ".latest")
+            link.unlink()
     return path
 
 
