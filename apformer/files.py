@@ -41,14 +41,14 @@ def preflight(directory: AnyPath, needs: float) -> None:
         )
 
 
-def require_empty(folder: AnyPath) -> None:
+def require_empty(folder: Path) -> None:
     """Make a folder unless it exists. Raises UserError: USAGE if it holds files, DISK if it cannot be made.
 
     Hidden files do not count.
     """
     with disk_errors(folder):
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        if any(entry.name[0] != "." for entry in Path(folder).iterdir()):
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(entry.name[0] != "." for entry in folder.iterdir()):
             raise UserError(f"{folder} holds files, and none is overwritten: give a new or an empty folder")
 
 
@@ -59,13 +59,13 @@ def append_record(path: AnyPath, record: Json) -> None:
         file.write(line)
 
 
-def truncate_after(path: AnyPath, step: float) -> None:
+def truncate_after(path: Path, step: float) -> None:
     """Remove the records of later steps from a JSON-lines file, and lines that are no record of a step."""
-    if not Path(path).exists():
+    if not path.exists():
         return
     remaining = b""
     with disk_errors(path):
-        lines = Path(path).read_bytes().splitlines()
+        lines = path.read_bytes().splitlines()
     for line in lines:
         with suppress(ValueError):
             if read_record(line)["step"] <= step:

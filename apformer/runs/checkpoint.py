@@ -176,7 +176,8 @@ def load(folder: str | Path, abstract_state: Any, step: int | None = None) -> tu
         UserError: CHECKPOINT if no checkpoint is sound, if that of `step` is not, or if names, shapes or dtypes differ;
             DISK if the disk fails while a checkpoint is read.
     """
-    folder, saved = Path(folder).absolute(), selection.steps(folder)
+    folder = Path(folder).absolute()
+    saved = selection.steps(folder)
     if step is not None and step not in saved:
         raise UserError(f"{folder} holds no checkpoint of step {step}: it holds {saved or 'none'}", CHECKPOINT)
     steps, on_damage = (saved[::-1], selection.set_aside) if step is None else ([step], selection.refuse)

@@ -75,9 +75,9 @@ def read_facts(path: Path) -> Facts:
     raise Damaged(f"{file.name} is not as it was written")
 
 
-def steps(folder: str | Path) -> list[int]:
+def steps(folder: Path) -> list[int]:
     """Return the steps of the checkpoints in a folder, ascending, damaged ones included."""
-    return sorted(int(path.name) for path in Path(folder).glob("[0-9]*") if re.fullmatch("0|[1-9][0-9]*", path.name))
+    return sorted(int(path.name) for path in folder.glob("[0-9]*") if re.fullmatch("0|[1-9][0-9]*", path.name))
 
 
 def refuse(path: Path, damage: Damaged) -> NoReturn:
@@ -96,11 +96,11 @@ def set_aside(path: Path, damage: Damaged) -> None:
     tell(f"{path} is damaged ({damage}): renamed to {aside.name}")
 
 
-def read_all(folder: str | Path, on_damage: Callable[[Path, Damaged], None] = refuse) -> dict[int, Facts]:
+def read_all(folder: Path, on_damage: Callable[[Path, Damaged], None] = refuse) -> dict[int, Facts]:
     """Return {step: facts}, ascending. on_damage: called for each damaged checkpoint, `refuse` or `set_aside`."""
     facts = {}
     for step in steps(folder):
-        path = Path(folder) / str(step)
+        path = folder / str(step)
         try:
             facts[step] = read_facts(path)
         except Damaged as damage:
