@@ -42,9 +42,8 @@ def names(group: str, builtin: tuple[str, ...]) -> tuple[str, ...]:
 
 def versions() -> dict[str, str]:
     """Return {name: version} of the installed packages that bring plugins."""
-    entries = entry_points()
-    groups = (group for group in entries.groups if group.startswith("apformer."))
-    packages = (entry.dist for group in groups for entry in entries.select(group=group))
+    groups = (group for group in entry_points().groups if group.startswith("apformer."))
+    packages = (entry.dist for group in groups for entry in _entries(group))
     return {package.name: package.version for package in packages if package}
 
 
