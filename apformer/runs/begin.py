@@ -25,11 +25,10 @@ def begin(path: Path, settings: Settings, rows: Any, start_params: Any = None, m
     task = tasks.of(settings)
     data = task.describe(settings, rows)
     processes.agree("data", data)
-    cwd = Path.cwd()
     config = settings_file.to_dict(settings) | {
         "versions": provenance.versions(),
         "environment": provenance.environment(),
-        "directory": [str(cwd), os.path.relpath(cwd, path)],  # that relative paths among the flags start from
+        "directory": [os.getcwd(), os.path.relpath(".", path)],  # that relative paths among the flags start from
         "data": data,
     }
     if members:
