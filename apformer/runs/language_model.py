@@ -148,8 +148,7 @@ def load(folder: str | None = None, member: int | None = None, adapter: str | No
         UserError: It names what is missing or damaged.
     """
     process.keep_programs()
-    folder = None if folder is None else directory.named(folder)
-    if folder is not None and folders.is_gpt2(folder):
+    if folder is not None and folders.is_gpt2(folder := directory.named(folder)):
         if member is not None:
             raise UserError(f"--member {member} is of a population, and {folder} is a GPT-2 folder: drop it")
         if adapter is not None:
