@@ -201,7 +201,7 @@ def fit(
     step = int(np.max(state.step))
     sampled_rows = None
     train_rows, batch = task.train_rows(rows), task.validation(settings, rows)
-    log = Log(path / "metrics.jsonl", settings, step, jax.device_get(state.hyper["learning_rate"]))
+    log = Log(path / "metrics.jsonl", settings, step, state.hyper["learning_rate"])
     mesh = devices.mesh(run.members, run.batch_size)
     if lost := first_lost(read_metrics(path), run.log_every, step):
         tell(f"{log.path} has lost lines, the first of step {lost}: {selection.remedy(path, lost)}")
@@ -263,7 +263,7 @@ def _with_missed(path: Path, settings: Settings, train_rows: Any) -> Any:
     missed = getattr(tasks.of(settings), "missed", None)
     if missed is None or settings.training.until != "certified":
         return train_rows
-    return missed(settings, train_rows, processes.of_first(read_missed(path) if jax.process_index() == 0 else None))
+    return missed(settings, train_rows, processes.of_first(read_missed(path)))
 
 
 def on_schedule(step: int, run: Training) -> bool:
