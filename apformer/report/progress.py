@@ -29,8 +29,7 @@ def reporting(desc: str) -> Iterator[Callable[[int, int], None]]:
 
         def report(done: int, total: int) -> None:
             if shown.total != total:
-                shown.total = total
-                shown.refresh()
+                shown.reset(total)
             shown.update(done - shown.n)
 
         yield report
