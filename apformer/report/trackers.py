@@ -88,7 +88,7 @@ class Tracker:
             yield
         except Exception as error:
             self.works = False
-            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            reason = str(error).partition("\n")[0] or type(error).__name__
             remedy = f"the run continues without it, and {typed('resume', self.path)} writes what is missing"
             with suppress(OSError):
                 progress.write(f"--log_to {self.log_to} has failed ({reason}): {remedy}")
