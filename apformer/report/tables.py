@@ -44,14 +44,15 @@ def sweep(
     rows = []
     for combination, records in by_combination(members):
         failed = sum(record["failed"] for record in records)
-        row = {
-            "combination": name(combination),
-            "seeds": f"{len(records)} ({failed} failed)" if failed else str(len(records)),
-            "parameters": f"{records[0]['parameters']:,}",
-            **cells(records),
-            "seconds": f"{sum(record['seconds'] for record in records):,.0f}",
-        }
-        rows.append(row)
+        rows.append(
+            {
+                "combination": name(combination),
+                "seeds": f"{len(records)} ({failed} failed)" if failed else str(len(records)),
+                "parameters": f"{records[0]['parameters']:,}",
+                **cells(records),
+                "seconds": f"{sum(record['seconds'] for record in records):,.0f}",
+            }
+        )
     lines = [rows[0], ["---", *["---:"] * (len(rows[0]) - 1)], *(row.values() for row in rows)]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     return f"`{command}`\n\n{caption}\n\n{table}"
