@@ -129,7 +129,7 @@ def page(settings: Settings, rows: None, params: Any, evaluation: dict | None, p
         chart = sections.lines("By length", x, "strings right", length, {"strings": exact}, counts=count, share=True)
         shown["right"]["blocks"] = [chart]
         errors = [[sections.cell(text, code=True) for text in error.values()] for error in evaluation["errors"]]
-    shown["wrong"] = sections.listing("Wrong strings", "Some examples.", ["given", "expected", "predicted"], errors)
+    shown["wrong"] = sections.listing("Wrong strings", "Some examples.", [*NAMES], errors)
     if params is None:
         return shown
     examples = sections.spread([_prompt(batch, b, vocabulary) for b in range(len(batch.tokens_BT))], sections.EXAMPLES)
