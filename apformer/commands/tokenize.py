@@ -120,12 +120,12 @@ def load(path: str | Path) -> Tokenizer:
 
 def train(args: Tokenize) -> Answer:
     """Learn a tokenizer from the file of --train, and save it."""
-    file, out = str(args.train), str(args.out)
+    out = str(args.out)
     refuse_to_overwrite(out)
     preflight(Path(out).parent, 0)
     if out.endswith(".tiktoken"):
         raise UserError(f"--out {out} has the ending of another format: name a file that ends with .json")
-    text = corpus.read(file)
+    text = corpus.read(str(args.train))
     if args.by == "characters":
         tokenizer = train_characters(text)
     else:
