@@ -138,10 +138,9 @@ def model_from(architecture: str, values: dict[str, Any]) -> Any:
     Raises:
         ValueError, TypeError: For a wrong field, which it names.
     """
-    values = dict(values)
     if values.get("position_options") is not None:
         scheme = config.load("position", values["position"]).Scheme
-        values["position_options"] = part_from(scheme, values["position_options"])
+        values = values | {"position_options": part_from(scheme, values["position_options"])}
     return part_from(load_architecture(architecture).Config, values)
 
 
