@@ -125,10 +125,10 @@ def check(settings: Settings) -> None:
         raise UserError(f"--average {run.average} is of more checkpoints than --keep {run.keep}: keep as many")
     if run.remat and settings.architecture not in ("model", "seq2seq"):
         raise UserError("--remat is for transformers: drop it")
-    for field in dataclasses.fields(settings.model):  # a whole number has to fit the axis of an array
-        if field.type in (int, int | None) and getattr(settings.model, field.name) is not None:
-            require_whole(field.name, settings.model)
     shape = vars(settings.model)
+    for field in dataclasses.fields(settings.model):  # a whole number has to fit the axis of an array
+        if field.type in (int, int | None) and shape[field.name] is not None:
+            require_whole(field.name, settings.model)
     require("norm_epsilon", 0 < shape.get("norm_epsilon", 1e-5) < 1, settings.model, "more than 0 and less than 1")
     require("embedding_std", 0 <= (shape.get("embedding_std") or 0) < math.inf, settings.model, "at least 0")
     longest = tasks.of(settings).check(settings)
