@@ -49,15 +49,16 @@ def pieces(
         return jax.device_put(rows) if mesh is None else devices.place(rows, mesh, run.members)
 
     parts = -(-run.log_every * run.accumulate * feed.bytes * run.members // MOST)
-    reading = []
     with ThreadPoolExecutor(1) as pool:
-        for begin, end in _spans(step, run, -(-run.log_every // parts)):
+        reading = (
+            (end - begin, pool.submit(read, _draw(key, begin, draw, end - begin)))
+            for begin, end in _spans(step, run, -(-run.log_every // parts))
+        )
+        piece = next(reading, None)
+        while piece:
+            steps, rows = piece
             # Places are drawn now, before the device gets its next piece: else it would finish that first.
-            reading.append((end - begin, pool.submit(read, _draw(key, begin, draw, end - begin))))
-            if len(reading) == 2:
-                steps, rows = reading.pop(0)
-                yield steps, rows.result()
-        for steps, rows in reading:
+            piece = next(reading, None)
             yield steps, rows.result()
 
 
