@@ -135,7 +135,7 @@ def deferred() -> Iterator[list[int]]:
         return
     received = []
     with heard("apformer"):
-        if _heard and threading.current_thread() is threading.main_thread():
+        if threading.current_thread() is threading.main_thread():
             _take()  # again, since jax.distributed takes SIGTERM for itself
         _deferred.append(received)
         try:
