@@ -205,8 +205,8 @@ def keep_programs(place: str | None = None) -> None:
     default = os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "apformer")
     place = place or os.environ.get(CACHE) or default
     os.environ[CACHE] = place  # for later calls
-    config: Any = jax.config  # its attributes are unknown to the type checker
-    if config.jax_compilation_cache_dir is not None or place == FORBIDDEN:
+    given = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
+    if given is not None or place == FORBIDDEN:
         return
     folder = Path(os.path.expanduser(place)).absolute() / _kind()  # pathlib's expanduser raises for an unknown home
     try:
