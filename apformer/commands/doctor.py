@@ -85,7 +85,7 @@ def doctor(args: Doctor) -> None:
     if args.json:
         print(json.dumps(facts))
     else:
-        for name, fact in {**facts.pop("versions"), **facts}.items():
+        for name, fact in (facts.pop("versions") | facts).items():
             fact = ", ".join(fact) if isinstance(fact, list) else fact
             print(f"{name:18}{'none' if fact in (None, '') else fact}")
     if facts["wrong_programs"]:
@@ -99,14 +99,13 @@ def doctor(args: Doctor) -> None:
 def examine() -> tuple[dict[str, Any], UserError | None]:
     """Return versions, devices, processors, free disk and permissions, and the error that a run here would end with."""
     place, reason = "runs" if os.path.isdir("runs") else ".", refusals.without_backend()
-    fault, devices = (UserError(reason), []) if reason else (None, jax.devices())
+    devices = [] if reason else jax.devices()
     wrong = compiler.wrong() if devices else []
-    writable = True
+    fault = None
     try:
         files.preflight(place, needs=0)
     except UserError as error:
         fault = error
-        writable = False
     facts = {
         "versions": provenance.versions(),
         "backend": jax.default_backend() if devices else None,
@@ -116,7 +115,7 @@ def examine() -> tuple[dict[str, Any], UserError | None]:
         "processors": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "free_disk_gb": round(shutil.disk_usage(place).free / 1e9, 1),
         "directory": os.path.abspath(place),
-        "writable": writable,
+        "writable": fault is None,
         "compilation_cache": jax.config.jax_compilation_cache_dir,  # pyright: ignore[reportAttributeAccessIssue]
     }
-    return facts, fault
+    return facts, fault or (UserError(reason) if reason else None)
