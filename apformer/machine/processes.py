@@ -122,8 +122,8 @@ def _be_reached(host: str, port: int) -> None:
     try:
         own_address = socket.gethostbyname(socket.gethostname())
     except OSError:
-        own_address = None
-    if own_address is not None and not _is_loopback(own_address):
+        own_address = ""
+    if own_address and not _is_loopback(own_address):
         return
     for called in (host, "192.0.2.1"):  # nothing is sent there
         with suppress(ImportError, AttributeError, OSError):
@@ -133,7 +133,7 @@ def _be_reached(host: str, port: int) -> None:
             with socket.socket(family, kind, protocol) as caller:
                 caller.connect(place)
                 address = caller.getsockname()[0]
-            if own_address is None or not _is_loopback(address):
+            if not own_address or not _is_loopback(address):
                 _jax.make_gloo_tcp_collectives = partial(_jax.make_gloo_tcp_collectives, hostname=address)
                 return
 
