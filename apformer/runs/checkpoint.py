@@ -51,8 +51,8 @@ class Checkpoints:
     removals, and renames a checkpoint with damaged facts to `<step>.corrupt`, with a line on standard error.
     """
 
-    def __init__(self, folder: str | Path, keep: int = 3) -> None:
-        self.folder, self.keep = Path(folder).absolute(), keep
+    def __init__(self, folder: Path, keep: int = 3) -> None:
+        self.folder, self.keep = folder.absolute(), keep
         with disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         selection.remove_leftovers(self.folder)
@@ -160,7 +160,7 @@ def describe(step: int, state: Any, scores: Any = (), temporary: bool = False) -
     return Facts(int(step), finite_scores, temporary, _signature(leaves), keys, _digest(arrays)), arrays
 
 
-def load(folder: str | Path, abstract_state: Any, step: int | None = None) -> tuple[int, Any]:
+def load(folder: Path, abstract_state: Any, step: int | None = None) -> tuple[int, Any]:
     """Load the newest sound checkpoint of a folder, or that of `step`: (step, state), bit for bit as saved.
 
     Without a step all checkpoints are read, and damaged ones are renamed to `<step>.corrupt`, with a line on standard
@@ -176,8 +176,7 @@ def load(folder: str | Path, abstract_state: Any, step: int | None = None) -> tu
         UserError: CHECKPOINT if no checkpoint is sound, if that of `step` is not, or if names, shapes or dtypes differ;
             DISK if the disk fails while a checkpoint is read.
     """
-    folder = Path(folder).absolute()
-    saved = selection.steps(folder)
+    folder, saved = folder.absolute(), selection.steps(folder)
     if step is not None and step not in saved:
         raise UserError(f"{folder} holds no checkpoint of step {step}: it holds {saved or 'none'}", CHECKPOINT)
     steps, on_damage = (saved[::-1], selection.set_aside) if step is None else ([step], selection.refuse)

@@ -155,12 +155,12 @@ def forget_after(path: Path, step: int) -> None:
 
 
 @contextmanager
-def lock(run_dir: str | Path) -> Iterator[None]:
+def lock(run_dir: Path) -> Iterator[None]:
     """Lock `run_dir` for this process; the system unlocks it when the process ends, however it ends.
 
     Raises UserError(LOCKED) naming the process that holds it.
     """
-    path = Path(run_dir) / ".lock"
+    path = run_dir / ".lock"
     with disk_errors(path):
         file = open(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+", encoding="utf-8")
     with file:
@@ -176,8 +176,8 @@ def lock(run_dir: str | Path) -> Iterator[None]:
             file.truncate(0)
             file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
             file.flush()
-            _probe(Path(run_dir))
-        for torn in path.parent.glob(".*.tmp"):
+            _probe(run_dir)
+        for torn in run_dir.glob(".*.tmp"):
             with suppress(FileNotFoundError), disk_errors(torn, "remove"):
                 if abs(time.time() - torn.stat().st_mtime) > MINUTE:  # the clock may have gone back
                     torn.unlink()

@@ -212,11 +212,11 @@ def test_a_record_that_cannot_be_written(tmp_path):
 
 
 HOLD = """
-import sys, time
+import pathlib, sys, time
 from apformer import errors
 from apformer.runs import directory
 try:
-    with directory.lock(sys.argv[1]):
+    with directory.lock(pathlib.Path(sys.argv[1])):
         print("held", flush=True)
         sys.stdin.read()
 except errors.UserError as error:
