@@ -135,10 +135,11 @@ def part(kind: str, name: str) -> Any:
         ("rotate", "(B, T, H, K)", (2, 3, 1, 64), lambda _, x: owner().rotate(x, positions[0])),
         ("bias", "(B, H, T, S)", (2, 1, 3, 5), lambda param, _: owner().bias(param, *positions, cfg, jnp.float32)),
     )
-    if not any(hasattr(owner, method) for method, *_ in trials):
+    brought = [trial for trial in trials if hasattr(owner, trial[0])]
+    if not brought:
         raise fault(group, name, "whose Scheme has none of the methods embed, rotate and bias")
-    for method, axes, expected, call in trials:
-        if hasattr(owner, method) and (shape := _wrong_shape(call, expected)):
+    for method, axes, expected, call in brought:
+        if shape := _wrong_shape(call, expected):
             raise fault(group, name, f"whose {method} gives shape {shape} where {axes} is {expected}")
     return module
 
