@@ -263,7 +263,7 @@ def _with_missed(path: Path, settings: Settings, train_rows: Any) -> Any:
     missed = getattr(tasks.of(settings), "missed", None)
     if missed is None or settings.training.until != "certified":
         return train_rows
-    return missed(settings, train_rows, processes.of_first(read_missed(path)))
+    return missed(settings, train_rows, processes.of_first(read_missed(path) if jax.process_index() == 0 else None))
 
 
 def on_schedule(step: int, run: Training) -> bool:
