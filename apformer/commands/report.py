@@ -13,7 +13,7 @@ import optax
 
 from apformer import files, tasks
 from apformer.analysis import pca
-from apformer.analysis.certificate import FORMAT
+from apformer.analysis.certificate import header
 from apformer.commands import Run
 from apformer.errors import UserError, tell
 from apformer.layers.leaves import named
@@ -26,7 +26,7 @@ from apformer.settings import Settings
 LARGEST = 24_000_000  # bytes of weights in a page
 MOST_WORDS = 1024  # tokens whose embeddings are drawn
 IDENTITY = {"step", "member", "parameters_sha256"}  # keys of a result that say which parameters it is of
-CERTIFICATE = IDENTITY | {"format", "certified", "claim", "contexts", "errors", "smallest_margin"}
+CERTIFICATE = IDENTITY | {"certified", "claim", "contexts", "errors", "smallest_margin"}
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,8 @@ def _of_run(path: Path, settings: Settings, params: Any, step: int, member: int,
         "diverged": diverged(metrics or []),
         "embedding": _plane(architecture, params),
     }
-    return data | {"certificate": _of_this_model(path / "certificate.json", data, "certify", CERTIFICATE)}
+    certificate = _of_this_model(path / "certificate.json", data, "certify", header(settings), CERTIFICATE)
+    return data | {"certificate": certificate}
 
 
 def _plane(architecture: str, params: dict) -> dict[str, list] | None:
@@ -133,7 +134,7 @@ def _plane(architecture: str, params: dict) -> dict[str, list] | None:
 def _of_task(path: Path, settings: Settings, rows: Any, params: Any, data: dict) -> dict:
     """Return the page's data by the task, see `report.sections`. params: None if the model is not to be run."""
     task = tasks.of(settings)
-    evaluation = _of_this_model(path / "evaluation.json", data, "evaluate")
+    evaluation = _of_this_model(path / "evaluation.json", data, "evaluate", {})
     try:
         shown = sections.check(task.page(settings, rows, params, evaluation, path))
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, StopIteration) as error:
@@ -145,16 +146,16 @@ def _of_task(path: Path, settings: Settings, rows: Any, params: Any, data: dict)
     return shown | {"missing": shown.get("missing", {}) | data["missing"]}
 
 
-def _of_this_model(file: Path, data: dict, command: str, keys: Set[str] = IDENTITY) -> dict | None:
+def _of_this_model(file: Path, data: dict, command: str, expected: dict, keys: Set[str] = IDENTITY) -> dict | None:
     """Return the content of a result file of the run if it has the keys and is of these parameters, else None.
 
-    The fault is added to data["missing"]. command: the one that writes the file.
+    The fault is added to data["missing"]. command: the one that writes the file. expected: a part of its content.
     """
     missing = data["missing"]
     result = attempt(missing, file.stem, lambda: files.read_json(file)) if file.exists() else None
     if result is None:
         return None
-    if not files.has(result, {}) or not keys <= result.keys() or result.get("format", FORMAT) != FORMAT:
+    if not files.has(result, {}) or not keys <= result.keys() or result | expected != result:
         fault = "is damaged or of another version"
     elif result["parameters_sha256"] != data["parameters_sha256"]:
         fault = f"is of other parameters, of step {result['step']} and member {result['member']}"

@@ -125,10 +125,11 @@ def test_an_evaluation_of_other_values_is_said_to_be_damaged(copy, change):
 
 def test_a_certificate_is_shown_if_it_is_of_these_weights_and_its_numbers_if_they_are_finite(copy):
     said = files.read_json(copy / "evaluation.json")
-    proof = dict.fromkeys(page.CERTIFICATE) | {name: said[name] for name in page.IDENTITY} | {"format": page.FORMAT}
+    proof = dict.fromkeys(page.CERTIFICATE) | {name: said[name] for name in page.IDENTITY}
+    proof |= page.header(restore.load_settings(copy))
     for found, fault in (
         ("words", "is damaged or of another version"),
-        (proof | {"format": 1}, "is damaged or of another version"),
+        (proof | {"data": {}}, "is damaged or of another version"),
         (proof | {"step": 7, "parameters_sha256": "0" * 64}, "is of other parameters, of step 7 and member 0"),
     ):
         files.write_json(copy / "certificate.json", found)
