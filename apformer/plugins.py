@@ -121,16 +121,11 @@ def part(kind: str, name: str) -> Any:
     if name in builtin:
         return module
     owner = module if kind == "similarity" else module.Scheme
-    shape_BTHK, shape_BSHK = (4, 3, 2, 64), (4, 5, 2, 64)  # all axes differ, so that none can be confused
+    q_BTHK, k_BSHK = jnp.ones((4, 3, 2, 64)), jnp.ones((4, 5, 2, 64))  # all axes differ, so that none can be confused
     positions = [jnp.indices((2, size))[1] for size in (3, 5)]
     cfg = SimpleNamespace(n_heads=1, d_model=64, max_len=64, window=None)
     trials = (
-        (
-            "score",
-            "(B, H, T, S)",
-            (4, 2, 3, 5),
-            lambda param, _: owner.score(param, jnp.ones(shape_BTHK), jnp.ones(shape_BSHK)),
-        ),
+        ("score", "(B, H, T, S)", (4, 2, 3, 5), lambda param, _: owner.score(param, q_BTHK, k_BSHK)),
         ("embed", "(B, T, D)", (2, 3, 64), lambda param, x: owner().embed(param, x, positions[0][:1], 64)),
         ("rotate", "(B, T, H, K)", (2, 3, 1, 64), lambda _, x: owner().rotate(x, positions[0])),
         ("bias", "(B, H, T, S)", (2, 1, 3, 5), lambda param, _: owner().bias(param, *positions, cfg, jnp.float32)),
