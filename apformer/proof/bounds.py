@@ -1,10 +1,10 @@
 """Bound the rounding error of a layer in float32, from the sums and products it is made of.
 
 A float32 computation may add in any order, fused or not. The relative error of a sum, product or quotient is at most
-U = 2^-24, that of exp, square root and reciprocal at most FUNCTION. A sum of n products a b errs by at most
-gamma(n) sum |a b|, where gamma(n) = n U / (1 - n U) (Higham 2002, 3.1). Every step adds such an error, and carries on
-those of the steps before. Of the error dx of a state x only a bound of its length is kept: |dx| <= e. Three facts keep
-the bounds small:
+U = 2^-24, that of exp, square root and reciprocal at most FUNCTION, and that of the factor 1/sqrt(K) at most 4 U. A
+sum of n products a b errs by at most gamma(n) sum |a b|, where gamma(n) = n U / (1 - n U) (Higham 2002, 3.1). Every
+step adds such an error, and carries on those of the steps before. Of the error dx of a state x only a bound of its
+length is kept: |dx| <= e. Three facts keep the bounds small:
 
 - Along a direction c, T dx is at most |T'c| e. The directions that matter are known in advance (rounding.py), and for
   each of them |T'c|^2 is a quadratic form of the attention weights.
