@@ -62,7 +62,7 @@ def _of_runs(folder):
         configs.append(
             _as(settings_file.to_dict(tasks.load(task).RECIPES[recipe]()) | {"versions": {"apformer": "0.3"}})
         )
-    line = {"step": 0, "loss": 1.5, "exact": 0.5, "learning_rate": 1e-3, "validation_loss": [1.0, 2.0]}
+    line = {"step": 0, "loss": 1.5, "exact": 0.5, "learning_rate": 1e-3, "validation_loss": 1.25}
     lines = b"".join(json.dumps(line | {"step": step}).encode() + b"\n" for step in (50, 100, 150))
     sound = _as(selection.sealed(selection.Facts(1, [0.5], False, {"w": "float32[2]"}, {}, "0" * 64)))
     state = check.TALLY | {"slices": 1, "contexts": 5}

@@ -17,6 +17,7 @@ import numpy as np
 from faults import _mutate
 
 from apformer import files, flags, tasks
+from apformer.analysis.certificate import FORMAT
 from apformer.commands import export, report
 from apformer.formats import gpt2, model_folder, safetensors
 from apformer.proof import check
@@ -92,7 +93,7 @@ def partial(path, identity):
 
 def of_page(path):
     data = {"step": 0, "member": 0, "parameters_sha256": "0", "missing": {}}
-    write_page([report._of_this_model(path, data, "certify", report.CERTIFICATE), data])
+    write_page([report._of_this_model(path, data, "certify", {"format": FORMAT}, report.CERTIFICATE), data])
 
 
 def export_proof(path, settings):

@@ -39,7 +39,10 @@ def keep(path, task, architecture, cfg, data, options, params=None, members=1, e
     train.keep(settings, params, rows, range(members))
     files.write_text(path / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in _metrics(members, other)))
     if evaluated:
-        files.write_json(path / "evaluation.json", evaluate.evaluate_run(path, settings, rows).result)
+        evaluation = evaluate.evaluate_run(path, settings, rows)
+        files.write_json(path / "evaluation.json", evaluation.result)
+        for name, content in evaluation.files.items():
+            files.write_text(path / name, content)
     report.write(path, settings, rows)
     return path
 
