@@ -5,7 +5,8 @@ import json
 import jax
 import pytest
 
-from apformer import cli, errors, files
+from apformer import cli, files
+from apformer.errors import DISK, USAGE, UserError
 from apformer.machine import compiler
 
 
@@ -29,7 +30,7 @@ def test_it_prints_versions_devices_disk_and_permissions(capsys, tmp_path, monke
 def test_json_is_one_object(says, fails, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for words in ("gpt2", "gpt2 nowhere", "runs ."):
-        fails(f"{words} names no folder: give one after gpt2", errors.USAGE, "doctor", *words.split())
+        fails(f"{words} names no folder: give one after gpt2", USAGE, "doctor", *words.split())
     (tmp_path / "runs").mkdir()
     facts = json.loads(says("doctor", "--json"))
     assert facts["versions"].keys() >= {"python", "jax", "flax", "optax", "numpy"}
@@ -38,10 +39,10 @@ def test_json_is_one_object(says, fails, tmp_path, monkeypatch):
 
 def test_it_fails_after_its_report_where_a_run_could_not_write(capsys, monkeypatch):
     def refuse(directory, needs):
-        raise errors.UserError(f"cannot write {directory}: use another directory", errors.DISK)
+        raise UserError(f"cannot write {directory}: use another directory", DISK)
 
     monkeypatch.setattr(files, "preflight", refuse)
-    assert cli.main(["doctor", "--json"]) == errors.DISK
+    assert cli.main(["doctor", "--json"]) == DISK
     out, err = capsys.readouterr()
     assert json.loads(out)["writable"] is False
     assert err.startswith("apformer: cannot write ") and err.count("\n") == 1
@@ -53,7 +54,7 @@ def test_it_says_that_jax_does_not_start(capsys, tmp_path, monkeypatch):
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(jax, "devices", refuse)
-    assert cli.main(["doctor"]) == errors.USAGE
+    assert cli.main(["doctor"]) == USAGE
     out, err = capsys.readouterr()
     assert "backend           none" in out and "writable          True" in out
     assert err.startswith("apformer: JAX does not start (Unable to initialize backend 'tpu'): set JAX_PLATFORMS=cpu")

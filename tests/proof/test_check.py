@@ -7,8 +7,9 @@ import sys
 import numpy as np
 import pytest
 
-from apformer import cli, errors
+from apformer import cli
 from apformer.analysis import certificate
+from apformer.errors import CHECKPOINT, NOT_CERTIFIED, USAGE
 from apformer.files import read_json, write_json
 from apformer.formats.weights import write_safetensors
 from apformer.proof import check, rounding
@@ -144,7 +145,7 @@ def test_a_compiler_that_computes_wrongly_is_found(tmp_path, says, fails, monkey
 
     monkeypatch.setattr(certificate, "last_logits", wrong)
     said = "logits of JAX differ by 1 from those of the proof"
-    fails(said, errors.NOT_CERTIFIED, "certify", run, "--compare")
+    fails(said, NOT_CERTIFIED, "certify", run, "--compare")
 
 
 def test_files_that_do_not_belong_together_are_refused(copy, capsys):
@@ -173,10 +174,10 @@ def test_a_file_that_is_none_ends_with_a_sentence(copy, capsys, name, content):
 def test_a_proof_wants_a_certificate_and_a_new_folder(folder, tmp_path, fails):
     run = circuit_run(tmp_path / "run", D2)
     wants = ("export", run, "--to", "proof")
-    fails("has no certificate: run `apformer certify", errors.USAGE, *wants)
+    fails("has no certificate: run `apformer certify", USAGE, *wants)
     other = ("export", folder.parent, "--to", "proof")
-    fails("none is overwritten", errors.USAGE, *other, "--out", folder)
-    fails("certificate.json is of member 0, not of --member 1", errors.USAGE, *other, "--member", 1)
+    fails("none is overwritten", USAGE, *other, "--out", folder)
+    fails("certificate.json is of member 0, not of --member 1", USAGE, *other, "--member", 1)
     sound = read_json(folder / "certificate.json")
     older = {name: value for name, value in sound["model"].items() if name != "norm"}
     damaged = "certificate.json is damaged or of another version: run `apformer certify"
@@ -186,4 +187,4 @@ def test_a_proof_wants_a_certificate_and_a_new_folder(folder, tmp_path, fails):
         (sound | {"model": older}, damaged),
     ):
         write_json(run / "certificate.json", found)
-        fails(sentence, errors.CHECKPOINT, *wants)
+        fails(sentence, CHECKPOINT, *wants)

@@ -8,7 +8,8 @@ import jax
 import numpy as np
 import pytest
 
-from apformer import cli, errors
+from apformer import cli
+from apformer.errors import DATA, NOT_CERTIFIED, USAGE
 from apformer.files import read_json, write_json
 from apformer.report import attention, figures
 from apformer_lab import evaluation, rows, training
@@ -97,7 +98,7 @@ def test_a_model_that_is_right_is_measured_so():
 @pytest.mark.parametrize("name", ["msb", "sums"])
 def test_what_is_wrong_is_not_certified_and_not_proven(name, run_of, tmp_path, capsys):
     run = shutil.copytree(run_of(name), tmp_path / "run")
-    fails(capsys, errors.NOT_CERTIFIED, "is not certified (", "certify", run)
+    fails(capsys, NOT_CERTIFIED, "is not certified (", "certify", run)
     certificate = read_json(run / "certificate.json")
     assert certificate["errors"] > 0 and certificate["worst"][0]["margin"] <= 0
     assert cli.main(["export", str(run), "--to", "proof"]) == 0
@@ -130,7 +131,7 @@ def test_what_is_wrong_is_not_certified_and_not_proven(name, run_of, tmp_path, c
     ],
 )
 def test_flags_that_do_not_fit_are_refused(args, said, tmp_path, capsys):
-    fails(capsys, errors.USAGE, said, "train", "--recipe", *args, "--run_dir", tmp_path / "run")
+    fails(capsys, USAGE, said, "train", "--recipe", *args, "--run_dir", tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -145,14 +146,14 @@ def test_flags_that_do_not_fit_are_refused(args, said, tmp_path, capsys):
     ],
 )
 def test_a_line_that_cannot_be_continued_is_refused(name, line, said, run_of, capsys):
-    fails(capsys, errors.DATA, said, "predict", run_of(name), line)
+    fails(capsys, DATA, said, "predict", run_of(name), line)
 
 
 def test_more_than_the_sum_and_lines_too_long_are_refused(run_of, capsys):
     said = "--terms 2 is more than the sum of two terms"
-    fails(capsys, errors.USAGE, said, "predict", run_of("sums"), "52 91", "--terms", 2)
+    fails(capsys, USAGE, said, "predict", run_of("sums"), "52 91", "--terms", 2)
     said = "--terms 999999 makes a line of"
-    fails(capsys, errors.USAGE, said, "predict", run_of("bases"), "+1 01 01", "--terms", 999_999)
+    fails(capsys, USAGE, said, "predict", run_of("bases"), "+1 01 01", "--terms", 999_999)
 
 
 def test_a_model_that_reads_otherwise_is_not_certified(run_of, tmp_path, capsys):
@@ -160,4 +161,4 @@ def test_a_model_that_reads_otherwise_is_not_certified(run_of, tmp_path, capsys)
     config = read_json(run / "config.json")
     config["flags"]["model"]["offsets"] = [0, 2, 3, 5, 7]
     write_json(run / "config.json", config)
-    fails(capsys, errors.USAGE, "the contexts are not those of this model: its offsets", "certify", run)
+    fails(capsys, USAGE, "the contexts are not those of this model: its offsets", "certify", run)

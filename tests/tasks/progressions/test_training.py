@@ -1,6 +1,6 @@
 """Rows of training are of their split, and the loss of a step is that of its characters, by hand."""
 
-import dataclasses
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -40,11 +40,11 @@ def test_a_file_is_split_by_lines(rows_file):
 
 def test_settings_that_no_rows_can_follow_are_refused(rows_file, tmp_path):
     (tmp_path / "long.txt").write_text(" ".join(f"{k:02d}" for k in range(100)) + "\n")
-    short = dataclasses.replace(MODEL, position="learned", position_options=None, window=None, max_len=298)
-    long = dataclasses.replace(settings(dataset=str(tmp_path / "long.txt")), model=short)
+    short = replace(MODEL, position="learned", position_options=None, window=None, max_len=298)
+    long = replace(settings(dataset=str(tmp_path / "long.txt")), model=short)
     with refused(USAGE, "has rows that take 299 positions: give --max_len 299 or more"):
         task.load(long)
-    narrow = dataclasses.replace(settings(), data=generator.Config(max_difference=9))
+    narrow = replace(settings(), data=generator.Config(max_difference=9))
     with refused(USAGE, "no validation lines: give a wider range"):
         task.load(narrow)
     alone = settings(dataset=str(rows_file), prefix_rows=8, prefix_loss="alone")
@@ -172,19 +172,19 @@ def test_the_first_two_terms_can_cost_nothing(params):
 
 
 def test_random_offsets_move_the_positions_of_training_rows_alone(random_params):
-    moved = dataclasses.replace(MODEL, position="sinusoidal", position_options=None)
-    cfg = dataclasses.replace(settings(position_offset=9), model=moved)
+    moved = replace(MODEL, position="sinusoidal", position_options=None)
+    cfg = replace(settings(position_offset=9), model=moved)
     step, loss_fn = draw(jax.random.key(1), cfg), jax.jit(task.make_loss(cfg))
-    params, without = random_params(moved), jax.jit(task.make_loss(dataclasses.replace(cfg, options=Options())))
+    params, without = random_params(moved), jax.jit(task.make_loss(replace(cfg, options=Options())))
     costs = [[float(fn(params, step, jax.random.key(seed))[0]) for seed in range(3)] for fn in (loss_fn, without)]
     assert len({*costs[0]}) == 3 and len({*costs[1]}) == 1
     assert loss_fn(params, step, None)[0] == without(params, step, None)[0]
 
 
 def test_crops_may_keep_the_positions_of_their_rows(random_params):
-    moved = dataclasses.replace(MODEL, position="sinusoidal", position_options=None)
+    moved = replace(MODEL, position="sinusoidal", position_options=None)
     given = dict(batch_size=12, hard_fraction=0.25, mined_per_hard=6, crop_terms=3, long_rows=1, own_positions=True)
-    cfg = dataclasses.replace(settings(**given), model=moved)
+    cfg = replace(settings(**given), model=moved)
     step = draw(jax.random.key(6), cfg)
     starts_B, (tokens_BT, weights_BT) = np.asarray(step.start_B), map(np.asarray, step.rows)
     anywhere, near = slice(9, 18), slice(18, 27)  # after the drawn rows
