@@ -30,7 +30,7 @@ def preflight(directory: AnyPath, needs: float) -> None:
     """Raise UserError(DISK) unless `directory` can be written and its disk has `needs` bytes free."""
     with disk_errors(directory):
         with tempfile.TemporaryFile(dir=directory) as file:
-            file.write(b"apformer")  # on the disk's account once the file is closed
+            file.write(b"apformer")  # a full disk is found as the file is closed
         free = shutil.disk_usage(directory).free
     if free < needs:
         raise UserError(

@@ -109,7 +109,7 @@ def max_tokens(cfg: Config) -> int | None:
 
 
 def init(key: Array, cfg: Config) -> Params:
-    """Return parameters, a nested dict of `float` arrays; those of the blocks have a leading axis of layers."""
+    """Return parameters, a nested dict of float arrays; those of the blocks have a leading axis of layers."""
     embedding_key, position_key, block_key, norm_key, head_key = jax.random.split(key, 5)
     tokens_BT, x_BTD = jnp.zeros((1, 1), jnp.int32), jnp.zeros((1, 1, cfg.d_model))
     embedding = Embedding(cfg.vocab_size, cfg.d_model, std=cfg.embedding_std).init(embedding_key, tokens_BT)

@@ -62,7 +62,7 @@ def unstack(params: Params) -> Params:
 
 
 def init(key: Array, cfg: Config) -> Params:
-    """Return parameters, a nested dict of `float` arrays; those of the cells have a leading axis of layers."""
+    """Return parameters, a nested dict of float arrays; those of the cells have a leading axis of layers."""
     embedding_key, cells_key, head_key = jax.random.split(key, 3)
     tokens_BT = jnp.zeros((1, 1), jnp.int32)
     return {

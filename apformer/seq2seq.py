@@ -92,7 +92,7 @@ def max_tokens(cfg: Config) -> int | None:
 
 
 def init(key: Array, cfg: Config) -> Params:
-    """Return parameters, a nested dict of `float` arrays; those of the blocks have a leading axis of layers."""
+    """Return parameters, a nested dict of float arrays; those of the blocks have a leading axis of layers."""
     keys = iter(jax.random.split(key, 10))
     tokens_BT, x_BTD = jnp.zeros((1, 1), jnp.int32), jnp.zeros((1, 1, cfg.d_model))
 

@@ -54,7 +54,7 @@ class Config:
 
 
 def init(key: Array, cfg: Config) -> Params:
-    """Return parameters, a dict of `float` arrays: `input` (v) and `output` (u), both (V, D).
+    """Return parameters, a dict of float arrays: `input` (v) and `output` (u), both (V, D).
 
     As in the authors' program: v small and uniform, u zero.
     """

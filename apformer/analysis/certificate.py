@@ -57,7 +57,7 @@ FORMAT = 2  # version of certificate.json
 
 
 def header(settings: Settings) -> Any:
-    """Return the version of certificate.json, and the Configs that a certificate of a run is of, as JSON holds them."""
+    """Return the part of certificate.json that names its version and the Configs of a run, in types that JSON has."""
     return files.plain({"format": FORMAT, "model": asdict(settings.model), "data": asdict(settings.data)})
 
 
@@ -82,7 +82,7 @@ def case(settings: Settings, contexts: Any, params: Any) -> Case:
     single = {name: leaf.shape for name, leaf in weights.items() if leaf.dtype == np.float32}
     fault = fault or network.unsupported(cfg, contexts)
     if not fault and single != network.shapes(cfg, contexts):
-        fault = "its parameters are not those that are computed, in float32"
+        fault = "its parameters are not the float32 arrays that apformer.proof computes"
     weights = {} if fault else network.complete(weights, cfg, contexts)
     case = Case(contexts, data, cfg, weights, fault)
     if case.total == 0:

@@ -71,7 +71,8 @@ def evaluate(args: Evaluate) -> None:
     if not os.access(path, os.W_OK):
         tell(f"{path} cannot be written: the result and its figures are not saved")
         return
-    save(path, settings, rows, evaluation)
+    save(path, evaluation)
+    draw(path, settings, rows, evaluation)
 
 
 def evaluate_text(args: Evaluate, file: str) -> dict:
@@ -128,11 +129,15 @@ def evaluate_run(path: Path, settings: Settings, rows: Any, member: int | None =
     return evaluation._replace(result=result, table=table)
 
 
-def save(path: Path, settings: Settings, rows: Any, evaluation: tasks.Evaluation) -> None:
-    """Write evaluation.json, the files of the task and the figures of a run. Raises UserError(DISK)."""
+def save(path: Path, evaluation: tasks.Evaluation) -> None:
+    """Write evaluation.json and the files of the task into a run directory. Raises UserError(DISK)."""
     files.write_json(path / "evaluation.json", evaluation.result)
     for name, text in evaluation.files.items():
         files.write_text(path / name, text)
+
+
+def draw(path: Path, settings: Settings, rows: Any, evaluation: tasks.Evaluation) -> None:
+    """Write the figures of a run into its folder `figures`."""
     curve = figures.loss_curve(read_metrics(path), tasks.of(settings).floor(settings, rows))
     figures.save(path / "figures", {"loss": curve} | evaluation.figures)
 

@@ -68,9 +68,10 @@ def export(args: Export) -> None:
         raise UserError(f"{path} reads {READS[settings.architecture]}: give --to safetensors")
     if args.to in ("gpt2", "lora") and settings.architecture != "model":
         raise UserError(f"{path} is not a decoder-only transformer like GPT-2: give --to safetensors")
-    if args.to in ("proof", "lora"):
-        write = write_proof if args.to == "proof" else write_lora
-        step = write(out, path, settings, args.member)
+    if args.to == "proof":
+        step = write_proof(out, path, settings, args.member)
+    elif args.to == "lora":
+        step = write_lora(out, path, settings, args.member)
     else:
         params, step, _ = restore.load_params(path, settings, args.member)
         if args.to == "gpt2":

@@ -168,7 +168,8 @@ def finish(path: Path, settings: Settings, rows: Any, state: TrainState) -> None
         return
     evaluation = evaluate.evaluate_run(path, settings, rows)
     _tell(evaluation.table)
-    evaluate.save(path, settings, rows, evaluation)
+    evaluate.save(path, evaluation)
+    evaluate.draw(path, settings, rows, evaluation)
     if proofs:
         _tell(tables.certificate(proofs[0]))
     elif hasattr(task, "contexts"):

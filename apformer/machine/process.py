@@ -72,7 +72,7 @@ def guard(program: str, call: Callable[[], None]) -> int:
     except KeyboardInterrupt:
         sentence, exit_code = "stopped", 130
     except Exception as error:
-        sentence, exit_code = refusals.of_machine(error), USAGE
+        sentence, exit_code = refusals.explain(error), USAGE
         if sentence is None:
             raise
     if sentence:

@@ -5,7 +5,7 @@ import re
 import sys
 
 
-def of_machine(error: Exception) -> str | None:
+def explain(error: Exception) -> str | None:
     """Return a sentence about an error of the memory, of JAX, of its environment or of a package; None for others."""
     message = " ".join(str(error).split())
     if isinstance(error, MemoryError) or re.search("RESOURCE_EXHAUSTED|[Oo]ut of memory", message):

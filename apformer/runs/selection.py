@@ -115,7 +115,7 @@ def scheduled(facts: dict[int, Facts]) -> list[int]:
 
 
 def best(facts: dict[int, Facts]) -> int | None:
-    """Return the step with the lowest mean score over finite members, or without scores the newest; None if none is."""
+    """Return the step with the lowest mean score over finite members, or without scores the newest; None if empty."""
     means = {}
     for step in scheduled(facts):
         finite = [score for score in facts[step].scores if score is not None]
