@@ -57,12 +57,13 @@ def test_evaluation_on_a_file_has_no_floor(rows_file, tmp_path, without_figures)
 def test_a_run_that_may_not_be_written_is_measured_and_printed(rows_file, tmp_path, monkeypatch, capsys):
     path = make_run(tmp_path / "run", settings(dataset=str(rows_file)), {2: 1.0})
     (path / "evaluation.json").mkdir()  # so that it cannot be replaced
+    before = sorted(path.rglob("*"))
     assert cli.main(["evaluate", str(path)]) == DISK
     monkeypatch.setattr(evaluate.os, "access", lambda *_: False)  # root may write anywhere
     assert cli.main(["evaluate", str(path)]) == 0
     out, err = capsys.readouterr()
     assert out.count("held-out progressions") == 2 and "run cannot be written: the result" in err
-    assert not (path / "figures").exists()
+    assert sorted(path.rglob("*")) == before
 
 
 def test_the_best_checkpoint_is_measured_and_the_newest_where_none_has_a_score(tmp_path):
@@ -73,7 +74,7 @@ def test_the_best_checkpoint_is_measured_and_the_newest_where_none_has_a_score(t
     assert restore.load_params(path, settings())[1:] == (4, 0)
 
 
-def test_a_checkpoint_that_is_removed_while_it_is_read_is_not_called_damaged(tmp_path, monkeypatch):
+def test_a_checkpoint_that_is_removed_while_it_is_read_is_not_called_damaged(tmp_path, monkeypatch, capsys):
     path = make_run(tmp_path / "run", settings(), {2: 1.0})
     read = checkpoint._read
 
@@ -81,12 +82,13 @@ def test_a_checkpoint_that_is_removed_while_it_is_read_is_not_called_damaged(tmp
         """Remove it, and put a later step there, as the process that trains does meanwhile."""
         monkeypatch.setattr(checkpoint, "_read", read)
         with checkpoint.Checkpoints(folder.parent) as checkpoints:
-            checkpoints.save(4, fit.initial_state(settings()), temporary=True)
+            checkpoints.save(4, fit.initial_state(settings()))
         selection.remove(folder.parent, int(folder.name))
         return read(folder, *args)
 
     monkeypatch.setattr(checkpoint, "_read", late)
     assert restore.load_params(path, settings())[1:] == (4, 0)
+    assert "damaged" not in capsys.readouterr().err
 
 
 def test_the_member_is_the_one_asked_for_or_the_best_on_validation(tmp_path):

@@ -1,9 +1,9 @@
 """`--until certified`: training ends at the first checkpoint that is certified, and the run is that checkpoint."""
 
-import dataclasses
 import os
 import signal
 import time
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -50,13 +50,13 @@ def exact(monkeypatch, without_pictures):
 
 
 def run(path, **changes):
-    train.train(dataclasses.replace(SETTINGS, training=dataclasses.replace(TRAINING, run_dir=str(path), **changes)))
+    train.train(replace(SETTINGS, training=replace(TRAINING, run_dir=str(path), **changes)))
     return path, path / "checkpoints"
 
 
 def kept(path, sign=1):
     """(settings, directory) of a run whose weights are right everywhere, or with the other sign wrong."""
-    settings = dataclasses.replace(SETTINGS, training=Training(steps=1, run_dir=str(path)))
+    settings = replace(SETTINGS, training=Training(steps=1, run_dir=str(path)))
     return settings, train.keep(settings, jax.tree.map(lambda leaf: sign * leaf, circuit.params(2)))
 
 

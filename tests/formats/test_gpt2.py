@@ -1,7 +1,7 @@
 """GPT-2 folders are read as written down, given back bit for bit, and refused by name where anything is amiss."""
 
-import dataclasses
 import pickle
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -34,7 +34,7 @@ CONFIG = {
 def say(**changes):
     """A small Config that GPT-2 can say."""
     small = dict(vocab_size=V, d_model=D, n_heads=H, n_layers=L, d_ff=F, max_len=P)
-    return dataclasses.replace(gpt2.SIZES["gpt2"], **small | changes)
+    return replace(gpt2.SIZES["gpt2"], **small | changes)
 
 
 def draw_tensors(untied=False):
@@ -99,7 +99,7 @@ def test_what_is_saved_is_loaded_bit_for_bit(tmp_path, random_params, changes):
     ends = [5, 0] if "n_layers" in changes else []
     gpt2.save(tmp_path / "folder", params, cfg, ends)
     again_cfg, again = gpt2.load(tmp_path / "folder")
-    assert again_cfg == dataclasses.replace(cfg, embedding_std=None)  # which a trained model has no use for
+    assert again_cfg == replace(cfg, embedding_std=None)  # which a trained model has no use for
     jax.tree.map(np.testing.assert_array_equal, again, params)
     with safetensors.safe_open(tmp_path / "folder" / "model.safetensors", framework="numpy") as file:
         assert file.metadata() == {"format": "pt"}  # transformers asks for it

@@ -1,6 +1,6 @@
 """Adapters alone come back as they were saved, and each fault of a folder is one sentence that names it."""
 
-import dataclasses
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -21,7 +21,7 @@ from tests.helpers.refusals import refused
 
 V, D, H, F, L, P, R = 17, 6, 3, 5, 2, 13, 2
 SHAPE = {"vocab_size": V, "d_model": D, "n_heads": H, "n_layers": L, "d_ff": F, "max_len": P}
-CFG = dataclasses.replace(gpt2.SIZES["gpt2"], **SHAPE)
+CFG = replace(gpt2.SIZES["gpt2"], **SHAPE)
 A, B = (f"base_model.model.transformer.h.1.attn.c_attn.lora_{letter}.weight" for letter in "AB")
 
 
@@ -100,5 +100,5 @@ def test_another_base_is_refused(folder, params):
     other["final_norm"] = {name: leaf + 1 for name, leaf in params["final_norm"].items()}
     refuses("was trained on another base: give the model that it was trained on", folder, other)
     refuses("this model is none: drop the flag", folder, params, USAGE, recurrent)
-    rotary = dataclasses.replace(CFG, position="rotary", position_options=None)
+    rotary = replace(CFG, position="rotary", position_options=None)
     refuses("GPT-2 has position learned, .* rotary: an adapter is for a GPT-2", folder, params, USAGE, cfg=rotary)

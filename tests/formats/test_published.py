@@ -1,7 +1,7 @@
 """A published GPT-2 is told from one that is not: sizes, names, shapes, sums, tokenizer, and what to do about each."""
 
-import dataclasses
 import shutil
+from dataclasses import replace
 
 import jax
 import pytest
@@ -13,8 +13,8 @@ from apformer.tokenizers import text
 
 pytest.importorskip("safetensors", reason='GPT-2 folders need the text extra: pip install -e ".[text]"')
 
-TINY = dataclasses.replace(gpt2.SIZES["gpt2"], vocab_size=257, d_model=6, n_heads=2, n_layers=2, max_len=13)
-SIZES = {"gpt2": TINY, "gpt2-medium": dataclasses.replace(TINY, n_layers=3)}
+TINY = replace(gpt2.SIZES["gpt2"], vocab_size=257, d_model=6, n_heads=2, n_layers=2, max_len=13)
+SIZES = {"gpt2": TINY, "gpt2-medium": replace(TINY, n_layers=3)}
 
 
 @pytest.fixture(scope="module")

@@ -39,10 +39,7 @@ def keep(path, task, architecture, cfg, data, options, params=None, members=1, e
     train.keep(settings, params, rows, range(members))
     files.write_text(path / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in _metrics(members, other)))
     if evaluated:
-        evaluation = evaluate.evaluate_run(path, settings, rows)
-        files.write_json(path / "evaluation.json", evaluation.result)
-        for name, content in evaluation.files.items():
-            files.write_text(path / name, content)
+        evaluate.save(path, evaluate.evaluate_run(path, settings, rows))
     report.write(path, settings, rows)
     return path
 

@@ -1,7 +1,7 @@
 """Everything that trains and everything that predicts is lowered for GPUs and TPUs, which need not be there."""
 
-import dataclasses
 import inspect
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -41,9 +41,9 @@ def loaded(settings, tmp_path, **training):
     little |= {"largest": 999, "numbers": 300, "test_sentences": 20, "byte_pairs": 300}
     data = {name: value for name, value in little.items() if name in vars(settings.data)}
     layers = {name: 1 for name in vars(settings.model) if name.endswith("coder_layers")}
-    training = dataclasses.replace(settings.training, batch_size=8, log_every=2, **training)
-    data, cfg = dataclasses.replace(settings.data, **data), dataclasses.replace(settings.model, **layers)
-    settings = dataclasses.replace(settings, training=training, data=data, model=cfg)
+    training = replace(settings.training, batch_size=8, log_every=2, **training)
+    data, cfg = replace(settings.data, **data), replace(settings.model, **layers)
+    settings = replace(settings, training=training, data=data, model=cfg)
     return tasks.load(settings.task).load(settings)
 
 

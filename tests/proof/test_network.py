@@ -43,7 +43,7 @@ def test_it_computes_what_apply_computes(random_params, cfg):
     settings = Settings("progressions", "model", Training(), cfg, data, Options())
     case = certificate.case(settings, contexts, params)
     found = [*certificate.compare(case, bind_run(settings, params))]
-    assert case.bounded and max(gap for _, gap in found) < 2e-3
+    assert case.fault is None and case.bounded and max(gap for _, gap in found) < 2e-3
     assert sum(strings for strings, _ in found) == 3 * contexts.count(vars(data), vars(cfg))
     assert certificate.case(settings, contexts, random_params(replace(cfg, d_ff=8))).fault
 

@@ -1,7 +1,7 @@
 """Contexts that a certificate named join the hard rows of the steps after it, in a run that was stopped too."""
 
-import dataclasses
 import shutil
+from dataclasses import replace
 
 import pytest
 
@@ -22,10 +22,10 @@ WRONG = [
     {"first": 7, "difference": 30, "given": 2, "margin": -0.5},
     {"first": 1, "difference": 9, "given": 3, "margin": 0.25},
 ]
-SETTINGS = dataclasses.replace(
+SETTINGS = replace(
     test_resume.SETTINGS,
-    training=dataclasses.replace(test_resume.SETTINGS.training, steps=16, keep=10, until="certified"),
-    options=dataclasses.replace(test_resume.SETTINGS.options, hard_fraction=0.25),
+    training=replace(test_resume.SETTINGS.training, steps=16, keep=10, until="certified"),
+    options=replace(test_resume.SETTINGS.options, hard_fraction=0.25),
 )
 
 

@@ -1,9 +1,9 @@
 """A run that was stopped and resumed ends bit for bit as the run that was not, from whatever step it was saved at."""
 
-import dataclasses
 import json
 import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -39,7 +39,7 @@ SETTINGS = Settings(
 
 
 def with_training(**changes):
-    return dataclasses.replace(SETTINGS, training=dataclasses.replace(SETTINGS.training, **changes))
+    return replace(SETTINGS, training=replace(SETTINGS.training, **changes))
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +59,7 @@ def records(path):
 
 
 def train(settings, path):
-    experiment.train(dataclasses.replace(settings, training=dataclasses.replace(settings.training, run_dir=str(path))))
+    experiment.train(replace(settings, training=replace(settings.training, run_dir=str(path))))
     return path
 
 
@@ -76,7 +76,7 @@ def whole(tmp_path_factory, rows_file):
         if source not in found:
             folder = tmp_path_factory.mktemp(source)
             options = Options(dataset=str(rows_file) if source == "file" else None)
-            settings = dataclasses.replace(SETTINGS, options=options)
+            settings = replace(SETTINGS, options=options)
             found[source] = train(settings, folder / "run"), bits(only_train[-1])
         return found[source]
 

@@ -1,6 +1,6 @@
 """The generator draws what the task says, and its splits are disjoint in whole lines."""
 
-import dataclasses
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -189,4 +189,4 @@ def test_sampled_rows_are_the_rendered_progressions():
 )
 def test_flags_out_of_range_are_named_with_what_fits(changes, key):
     with refused(USAGE, f"^{key}"):
-        check(dataclasses.replace(Config(), **changes))
+        check(replace(Config(), **changes))

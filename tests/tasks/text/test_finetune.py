@@ -1,11 +1,11 @@
 """Fine-tuning is a run: what is trained and what stays, a stop and its resumption, bad input in one sentence."""
 
-import dataclasses
 import io
 import re
 import shutil
 import signal
 from contextlib import redirect_stderr
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -28,7 +28,7 @@ pytest.importorskip("safetensors", reason='GPT-2 folders need the text extra: pi
 
 CONTEXT = 11
 SHAPE = {"vocab_size": 257, "d_model": 6, "n_heads": 2, "n_layers": 2, "max_len": 13}
-CFG = dataclasses.replace(gpt2.SIZES["gpt2"], **SHAPE, dropout=0.0, attention_dropout=0.0)
+CFG = replace(gpt2.SIZES["gpt2"], **SHAPE, dropout=0.0, attention_dropout=0.0)
 FEW = f"--recipe text --rule adamw --context {CONTEXT} --steps 12 --batch_size 4 --log_every 2 --save_every 4".split()
 LOW_RANK = ["--lora_rank", "2", "--learning_rate", "0.01"]
 
@@ -115,7 +115,7 @@ def test_a_run_that_begins_anew_begins_with_the_same_model(run, tmp_path, fails)
 def test_the_end_of_a_text_is_the_special_token_of_the_tokenizer(folder, random_params, tmp_path):
     ends = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
     ends.add_special_tokens(["<|endoftext|>", "[PAD]"])
-    cfg = dataclasses.replace(CFG, vocab_size=ends.get_vocab_size())
+    cfg = replace(CFG, vocab_size=ends.get_vocab_size())
     for tokenizer, end in ((text.BytePairs(ends), cfg.vocab_size - 2), (None, None)):
         path = tmp_path / str(end)
         export.write_gpt2(path, random_params(cfg), cfg, tokenizer)
@@ -132,7 +132,7 @@ def test_an_exported_folder_is_the_merged_model_as_are_adapters_on_their_base(ru
     assert said.startswith(f"{merged}: the model of {run} at step ")
     says("export", run, "--to", "lora", "--out", adapter)
     found, expected = language_model.load(merged), language_model.load(run)
-    assert dataclasses.replace(found.model.cfg, dropout=0.0) == CFG
+    assert replace(found.model.cfg, dropout=0.0) == CFG
     assert jax.tree.all(equal(found.model.params, expected.model.params))
     assert found.tokenizer.encode(TEXT).tolist() == expected.tokenizer.encode(TEXT).tolist()
     params = language_model.load(folder, adapter=adapter).model.params
