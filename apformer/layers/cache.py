@@ -37,7 +37,9 @@ def place(cache: Cache, tokens_BT: Any, lengths_B: Array | None, window: int | N
 
     def store(layer: dict[str, Array], k_BTHK: Array, v_BTHK: Array) -> tuple[Array, Array, dict[str, Array]]:
         new = {"key": k_BTHK, "value": v_BTHK}
-        written = {name: layer[name].at[rows_B1, :, slots_BT].set(new[name], mode="drop") for name in new}
+        # One index for each head: for a single index, XLA on a CPU copies the whole cache.
+        at = rows_B1[:, None], jnp.arange(k_BTHK.shape[2])[:, None], slots_BT[:, None]
+        written = {name: layer[name].at[at].set(new[name].swapaxes(1, 2), mode="drop") for name in new}
         k_BSHK, v_BSHK = (visible(layer[x].swapaxes(1, 2), written[x].swapaxes(1, 2), new[x]) for x in new)
         return k_BSHK, v_BSHK, written
 
