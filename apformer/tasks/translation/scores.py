@@ -98,8 +98,8 @@ def score(translations: Sequence[str], references: Sequence[str], language: str)
 
 def corpus_score(metric: Any, translations: Sequence[str], references: Sequence[str]) -> float | None:
     """Return a score; None if it is 0 even for the references, such as BLEU for references under four words."""
-    best, value = (metric.corpus_score(side, [references]).score for side in (references, translations))
-    return value if best else None
+    value = metric.corpus_score(translations, [references]).score
+    return value if value or metric.corpus_score(references, [references]).score else None
 
 
 def exact(translations: Sequence[str], references: Sequence[str]) -> float:

@@ -15,7 +15,7 @@ from apformer.settings import Settings
 from apformer.tasks import Progress
 from apformer.tasks.translation import training, vocabularies
 
-BATCH_TOKENS = 1024  # of the sources of a batch, padded
+BATCH_TOKENS = {"cpu": 256}  # of the sources of a batch, padded, so that its caches fit into those of a CPU; else 1024
 MULTIPLE = 8  # sources are padded to multiples of this, so that few programs are compiled
 SHARED = ("source", "source_mask")  # names in the cache that the beams of a sentence share
 
@@ -30,7 +30,7 @@ class Batch(NamedTuple):
 
 
 def batches(sources: Sequence[np.ndarray], longest: int) -> Iterator[Batch]:
-    """Yield all sources that are not blank in batches of about BATCH_TOKENS tokens.
+    """Yield all sources that are not blank in batches of about as many tokens as BATCH_TOKENS says.
 
     Args:
         sources: int32 tokens of each sentence, with the end token.
@@ -39,7 +39,7 @@ def batches(sources: Sequence[np.ndarray], longest: int) -> Iterator[Batch]:
     length_N = np.array([len(source) for source in sources])
     filled_N = np.flatnonzero(length_N > 1)
     width_N = np.minimum(-(-length_N[filled_N] // MULTIPLE) * MULTIPLE, longest)
-    for rows, row_B, width in buckets.batches(width_N, BATCH_TOKENS):
+    for rows, row_B, width in buckets.batches(width_N, BATCH_TOKENS.get(jax.default_backend(), 1024)):
         prompts = generate.pad_prompts([sources[n] for n in filled_N[row_B]], width)
         yield Batch(filled_N[rows], *prompts, min(16 + 2 * width, longest))
 
