@@ -25,19 +25,12 @@ def project(x_BTD: Array, W_DHK: Array, bias_HK: Array | None = None, *, product
     return y_BTHK if bias_HK is None else y_BTHK + bias_HK[None, None]
 
 
-def dot(q_BTHK: Array, k_BSHK: Array) -> Array:
-    """Return the scores q.k, (B, H, T, S), in at least float32.
-
-    Heads come before tokens, as in the cache: else XLA for a CPU copies all keys of a cache for each new token.
-    """
-    scores_BHTS = jnp.einsum("BHTK,BHSK->BHTS", q_BTHK.swapaxes(1, 2), k_BSHK.swapaxes(1, 2))
-    return scores_BHTS.astype(at_least_float32(q_BTHK.dtype))
-
-
 def scaled_dot(q_BTHK: Array, k_BSHK: Array) -> Array:
     """Return the scores q.k / sqrt(K), (B, H, T, S), in at least float32."""
-    scores_BHTS = dot(q_BTHK, k_BSHK)
-    return scores_BHTS * jnp.asarray(q_BTHK.shape[-1] ** -0.5, scores_BHTS.dtype)
+    dtype = at_least_float32(q_BTHK.dtype)
+    # Heads before tokens, as in a cache: else XLA for a CPU copies all of its keys for each new token.
+    scores_BHTS = jnp.einsum("BHTK,BHSK->BHTS", q_BTHK.swapaxes(1, 2), k_BSHK.swapaxes(1, 2)).astype(dtype)
+    return scores_BHTS * jnp.asarray(q_BTHK.shape[-1] ** -0.5, dtype)
 
 
 def softmax(scores_BHTS: Array, mask_BTS: Array, sink_H: Array | None = None) -> Array:

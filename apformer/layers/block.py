@@ -82,8 +82,7 @@ def apply_blocks(
         return y_BTD, {name: captured[name] for name in capture}
 
     keys_L = None if key is None else jax.random.split(key, cfg.n_layers)
-    # A loop compiles faster. Unrolled code runs faster, but undoes remat.
-    unroll = 1 if remat or cfg.n_layers > 4 else cfg.n_layers
+    unroll = 1 if remat or cfg.n_layers > 4 else cfg.n_layers  # unrolled: faster, but undoes remat and compiles longer
     step = jax.checkpoint(step) if remat else step
     y_BTD, captured = jax.lax.scan(step, x_BTD, (params, keys_L), length=cfg.n_layers, unroll=unroll)
     if "residual" in capture:

@@ -1,7 +1,8 @@
 """Keys and values of the tokens read so far, in slots: position p lives in slot p mod (number of slots).
 
 Each slot states the position of its token, -1 if it is empty. With a window, `window` slots are enough, and form a
-ring. The arrays are (B, H, S, K): attention reads the slots of a head in this order, and need not transpose them.
+ring. The arrays are (B, H, S, K), the order in which attention reads them, and written at an index for each head: XLA
+for a CPU copies an array that is written at a single index.
 """
 
 from typing import Any
@@ -28,8 +29,8 @@ def place(cache: Cache, tokens_BT: Any, lengths_B: Array | None, window: int | N
     rows_B1, positions_BT = jnp.arange(B)[:, None], length_B[:, None] + jnp.arange(T, dtype=jnp.int32)[None]
     written_BT = real_BT & (positions_BT >= after_B[:, None] - slots)  # only the last `slots` real tokens
     slots_BT = jnp.where(written_BT, positions_BT % slots, slots)  # JAX drops a write to a slot beyond the last
-    # A cache without a window, or one step of a ring, never overwrites a key that is still visible: write, then attend
-    # to the cache alone. Else attend to the old slots and the new tokens side by side.
+    # Without a window, or for one token, no visible key is overwritten: write, then attend to the cache alone. Else
+    # attend to the old slots and the new tokens side by side.
     write_first = window is None or T == 1
 
     def visible(old_BS: Array, written_BS: Array, new_BT: Array) -> Array:
@@ -37,7 +38,6 @@ def place(cache: Cache, tokens_BT: Any, lengths_B: Array | None, window: int | N
 
     def store(layer: dict[str, Array], k_BTHK: Array, v_BTHK: Array) -> tuple[Array, Array, dict[str, Array]]:
         new = {"key": k_BTHK, "value": v_BTHK}
-        # One index for each head: for a single index, XLA on a CPU copies the whole cache.
         at = rows_B1[:, None], jnp.arange(k_BTHK.shape[2])[:, None], slots_BT[:, None]
         written = {name: layer[name].at[at].set(new[name].swapaxes(1, 2), mode="drop") for name in new}
         k_BSHK, v_BSHK = (visible(layer[x].swapaxes(1, 2), written[x].swapaxes(1, 2), new[x]) for x in new)
