@@ -28,8 +28,7 @@ def project(x_BTD: Array, W_DHK: Array, bias_HK: Array | None = None, *, product
 def scaled_dot(q_BTHK: Array, k_BSHK: Array) -> Array:
     """Return the scores q.k / sqrt(K), (B, H, T, S), in at least float32."""
     dtype = at_least_float32(q_BTHK.dtype)
-    # Heads before tokens, as in a cache: else XLA for a CPU copies all of its keys for each new token.
-    scores_BHTS = jnp.einsum("BHTK,BHSK->BHTS", q_BTHK.swapaxes(1, 2), k_BSHK.swapaxes(1, 2)).astype(dtype)
+    scores_BHTS = jnp.einsum("BTHK,BSHK->BHTS", q_BTHK, k_BSHK).astype(dtype)
     return scores_BHTS * jnp.asarray(q_BTHK.shape[-1] ** -0.5, dtype)
 
 
@@ -46,7 +45,7 @@ def softmax(scores_BHTS: Array, mask_BTS: Array, sink_H: Array | None = None) ->
 
 def weighted_sum(weights_BHTS: Array, v_BSHK: Array) -> Array:
     """Return the sum of weight times value over the keys, (B, T, H, K)."""
-    return jnp.einsum("BHTS,BHSK->BHTK", weights_BHTS, v_BSHK.swapaxes(1, 2)).swapaxes(1, 2)
+    return jnp.einsum("BHTS,BSHK->BTHK", weights_BHTS, v_BSHK)
 
 
 @derivative("softmax_sum")

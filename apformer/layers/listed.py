@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from apformer.layers import Params, attention, feedforward, leaves
+from apformer.layers import Function, Params, at_least_float32, attention, feedforward, leaves
 from apformer.layers.fast import rows_of
 from apformer.layers.masks import View
 
@@ -44,7 +44,7 @@ def layers(params: Params, view: View) -> tuple[list[Params], View]:
     blocks = unstack(params)["blocks"]
     if "transposed" not in blocks:
         return blocks, view
-    mix = view.faster[1] if view.faster else attention.attend
+    mix = view.faster[1] if view.faster else attend
     faster = partial(attention.project, product=product), mix, partial(attention.join, product=product), product
     # XLA finds that this transposition undoes the other, and reads the stored matrices.
     return [_transpose(layer, "outputs") for layer in blocks["transposed"]], view._replace(faster=faster)
@@ -62,6 +62,28 @@ def _transpose(layer: Params, first: str) -> Params:
         return W.reshape(prod(before), -1).T.reshape(*after, *before)
 
     return jax.tree.map_with_path(transpose, layer)
+
+
+def scaled_dot(q_BTHK: Array, k_BSHK: Array) -> Array:
+    """Return the scores of `attention.scaled_dot`, for keys that lie in the order (B, H, S, K)."""
+    dtype = at_least_float32(q_BTHK.dtype)
+    scores_BHTS = jnp.einsum("BHTK,BHSK->BHTS", q_BTHK.swapaxes(1, 2), k_BSHK.swapaxes(1, 2)).astype(dtype)
+    return scores_BHTS * jnp.asarray(q_BTHK.shape[-1] ** -0.5, dtype)
+
+
+def attend(
+    q_BTHK: Array, k_BSHK: Array, v_BSHK: Array, mask_BTS: Array, bias_BHTS: Array | None = None,
+    sink_H: Array | None = None, compare: Function = scaled_dot
+) -> tuple[Array, Array]:  # fmt: skip
+    """Return the results of `attention.attend`, for keys and values that lie in the order (B, H, S, K).
+
+    If batch and heads were not the first axes of both products, XLA for a CPU would copy the cache for each token.
+    """
+    scores_BHTS = compare(q_BTHK, k_BSHK)
+    if bias_BHTS is not None:
+        scores_BHTS = scores_BHTS + bias_BHTS.astype(scores_BHTS.dtype)
+    weights_BHTS = attention.softmax(scores_BHTS, mask_BTS, sink_H).astype(v_BSHK.dtype)
+    return jnp.einsum("BHTS,BHSK->BHTK", weights_BHTS, v_BSHK.swapaxes(1, 2)).swapaxes(1, 2), weights_BHTS
 
 
 def product(x_BTD: Array, W_DF: Array) -> Array:

@@ -20,7 +20,8 @@ class View(NamedTuple):
         query_BT: Positions of the queries, for a bias of the scores.
         key_BS: Positions of the keys, for a bias of the scores.
         store: Function (cache, k_BTHK, v_BTHK) -> (k_BSHK, v_BSHK, cache); None without a cache.
-        faster: Replacements of project, attend and join of attention.py and product of feedforward.py; () for none.
+        faster: Functions to use instead of project, attend and join of attention.py and product of feedforward.py;
+            empty for none.
     """
 
     mask_BTS: Array

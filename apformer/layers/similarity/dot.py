@@ -9,5 +9,4 @@ from apformer.layers.position import Param
 
 def score(param: Param, q_BTHK: Array, k_BSHK: Array) -> Array:
     """Return q.k, (B, H, T, S), in at least float32."""
-    scores_BHTS = jnp.einsum("BHTK,BHSK->BHTS", q_BTHK.swapaxes(1, 2), k_BSHK.swapaxes(1, 2))
-    return scores_BHTS.astype(at_least_float32(q_BTHK.dtype))
+    return jnp.einsum("BTHK,BSHK->BHTS", q_BTHK, k_BSHK).astype(at_least_float32(q_BTHK.dtype))
