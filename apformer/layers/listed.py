@@ -41,13 +41,13 @@ def unstack_transposed(params: Params) -> Params:
 
 def layers(params: Params, view: View) -> tuple[list[Params], View]:
     """Return the layers of a decoder, whatever the form of its blocks, and the view to read them with."""
-    blocks = unstack(params)["blocks"]
-    if "transposed" not in blocks:
-        return blocks, view
+    blocks, by = unstack(params)["blocks"], feedforward.product
+    if "transposed" in blocks:
+        # XLA finds that this transposition undoes the other, and reads the stored matrices.
+        blocks, by = [_transpose(layer, "outputs") for layer in blocks["transposed"]], product
     mix = view.faster[1] if view.faster else attend
-    faster = partial(attention.project, product=product), mix, partial(attention.join, product=product), product
-    # XLA finds that this transposition undoes the other, and reads the stored matrices.
-    return [_transpose(layer, "outputs") for layer in blocks["transposed"]], view._replace(faster=faster)
+    faster = partial(attention.project, product=by), mix, partial(attention.join, product=by), by
+    return blocks, view._replace(faster=faster)
 
 
 def _transpose(layer: Params, first: str) -> Params:
