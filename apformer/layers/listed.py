@@ -1,4 +1,4 @@
-"""Parameters of blocks as generation reads them: a list of layers, with transposed matrices.
+"""Blocks as generation reads them: a list of layers, with transposed matrices, and attention with the heads first.
 
     y = x W = (W^T x^T)^T
 
@@ -41,13 +41,13 @@ def unstack_transposed(params: Params) -> Params:
 
 def layers(params: Params, view: View) -> tuple[list[Params], View]:
     """Return the layers of a decoder, whatever the form of its blocks, and the view to read them with."""
-    blocks, by = unstack(params)["blocks"], feedforward.product
+    blocks, multiply = unstack(params)["blocks"], feedforward.product
     if "transposed" in blocks:
         # XLA finds that this transposition undoes the other, and reads the stored matrices.
-        blocks, by = [_transpose(layer, "outputs") for layer in blocks["transposed"]], product
+        blocks, multiply = [_transpose(layer, "outputs") for layer in blocks["transposed"]], product
     mix = view.faster[1] if view.faster else attend
-    faster = partial(attention.project, product=by), mix, partial(attention.join, product=by), by
-    return blocks, view._replace(faster=faster)
+    by_heads = partial(attention.project, product=multiply), mix, partial(attention.join, product=multiply)
+    return blocks, view._replace(faster=(*by_heads, multiply))
 
 
 def _transpose(layer: Params, first: str) -> Params:
