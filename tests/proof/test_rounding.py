@@ -190,16 +190,21 @@ def test_the_error_of_a_score_counts_though_its_weight_underflows():
     assert found.mean > 1e12 * np.exp(9.1**2 - 110) + 1e5 * 2 * bounds.FUNCTION and found.rest > bounds.gamma(1) * 1e5
 
 
-def test_a_small_margin_is_not_proven():
-    """The same network with far larger logits, and the same margins: what was safe is so no longer."""
-    weights, (codes, _) = weights_of(CFG, 7, scale=0.15), strings()
-    right = network.logits(codes, weights, CFG, contexts).argmax(1)
-    safe = rounding.bounded_logits(codes, right, weights, CFG, contexts)[1] > 1
-    near = weights | {"head.output.bias": weights["head.output.bias"] + 2.0**22}  # sums that float32 rounds to halves
-    unsafe = rounding.bounded_logits(codes, right, near, CFG, contexts)[1] > 1
-    assert safe.any() and not unsafe.any()
-    wrong = (right + 1) % 11
-    assert (rounding.bounded_logits(codes, wrong, weights, CFG, contexts)[1] <= 0).all()
+@each
+def test_no_term_of_the_bounds_is_lost_and_a_small_margin_is_not_proven(cfg):
+    """The sum of the ratios pins each term: rounding itself stays so far below the bounds that it would miss most.
+
+    Then the same network with far larger logits, and the same margins: what was safe is so no longer.
+    """
+    weights, (codes, _) = weights_of(cfg, 7), strings()
+    right = network.logits(codes, weights, cfg, contexts).argmax(1)
+
+    def ratios(right, weights):
+        return rounding.bounded_logits(codes, right, weights, cfg, contexts)[1]
+
+    assert round(ratios(right, weights).sum()) in (8204, 23468)
+    near = weights | {"head.output.bias": weights["head.output.bias"] + 2.0**25}  # whose sums are even in float32
+    assert (ratios(right, near) <= 1).all() and (ratios((right + 1) % 11, weights) <= 0).all()
 
 
 def test_what_may_overflow_or_underflow_is_not_proven():
