@@ -71,7 +71,7 @@ def _p_first_character(cfg: Config) -> np.ndarray:
 
 
 def _starts(difference_M: Array, cfg: Config) -> tuple[Array, Array]:
-    """Return C_n (0 if n terms do not fit) and the weights 1/(M N C_n), both of shape (M, N)."""
+    """Return C_n (0 if n terms do not fit) and, where they do, the weights 1/(M N C_n), both of shape (M, N)."""
     xp = difference_M.__array_namespace__()
     terms_N = xp.arange(cfg.min_terms, most_terms(cfg) + 1, dtype=difference_M.dtype)
     longest_M = longest(difference_M, cfg)
@@ -79,7 +79,7 @@ def _starts(difference_M: Array, cfg: Config) -> tuple[Array, Array]:
     starts_MN = xp.where(fits_MN, 10**cfg.digits - (terms_N - 1)[None, :] * abs(difference_M)[:, None], 0)
     choices_M = xp.maximum(longest_M - cfg.min_terms + 1, 1).astype(float)
     ways_MN = _differences(cfg) * choices_M[:, None] * xp.maximum(starts_MN, 1).astype(float)
-    return starts_MN, xp.where(fits_MN, 1 / ways_MN, 0.0)
+    return starts_MN, 1 / ways_MN
 
 
 def _differences(cfg: Config) -> int:
