@@ -92,11 +92,11 @@ def test_load_inverts_save(tmp_path):
     assert (tmp_path / "toy.model").read_text().startswith(f"minbpe v1\n{GPT4_PATTERN}\n4\n<|endoftext|> 100257\n")
     with pytest.raises(UserError, match="has 294 tokens and ids up to 100,276, so that more than half are unused"):
         pretrained.load(tmp_path / "toy.model")
-    tokenizer = replace(tokenizer, special_tokens={"<|endofprompt|>": 293})
+    tokenizer = replace(tokenizer, special_tokens={"<|end of prompt|>": 293})
     tokenizer.save(tmp_path / "toy.model")
     in_use = pretrained.load(tmp_path / "toy.model")
     assert in_use.vocab_size == 294
-    text = TEXTS["scripts"] + "<|endofprompt|>"
+    text = TEXTS["scripts"] + "<|end of prompt|>"
     assert in_use.encode(text, allowed_special="all").tolist() == tokenizer.encode(text, "all")
     with refused(DISK, "No such file"):
         tokenizer.save(tmp_path / "none" / "toy.model")
@@ -109,7 +109,7 @@ def test_load_inverts_save(tmp_path):
         ("minbpe v2\n\n0\n", 1),
         ("minbpe v1\n\n2\n<|a|> 300\n", 4),  # which ends too soon
         ("minbpe v1\n\n2\n<|a|> 300\n<|a|> 301\n", 5),
-        ("minbpe v1\n\n0\n97 98\n256", 5),
+        ("minbpe v1\n\n0\n0 0\n256", 5),
         ("minbpe v1\n\n0\n97 -1\n", 4),
         ("minbpe v1\n\n1\n<|a|> 256\n97 98\n", 5),  # the id of a merge
         ("minbpe v1\n\n0\n97 97\n" + "".join(f"{i} {i}\n" for i in range(256, 300)), 26),  # tokens beyond memory
