@@ -44,8 +44,8 @@ def test_floor_of_the_default_task(digits, floor):
 
 
 def test_rows_that_are_never_drawn_cost_infinitely_much():
-    cfg = Config(digits=2, min_difference=-3, max_difference=5)
-    rows = Progressions(*np.array([[0, 6, 2], [98, 5, 2], [2, -3, 2], [0, -60, 2], [94, 5, 2]], np.int32).T)
+    cfg = Config(2, 3, min_difference=-3, max_difference=5)
+    rows = Progressions(*np.array([[0, 6, 2], [98, 5, 2], [2, -3, 2], [0, -60, 2], [89, 5, 2]], np.int32).T)
     assert np.isinf(bayes_nats(rows, cfg)).tolist() == [True, True, True, True, False]
 
 
@@ -53,6 +53,6 @@ def test_blocks_change_nothing(monkeypatch):
     cfg = Config(digits=3, min_difference=-50)
     rows = Progressions(*np.tile(np.array([[5, 7], [3, -3], [2, 2]], np.int32), 50))
     whole = bayes_floor(cfg), bayes_nats(rows, cfg)
-    monkeypatch.setattr("apformer.tasks.progressions.bayes._CELLS", 37 * 100)
+    monkeypatch.setattr("apformer.tasks.progressions.bayes._CELLS", 99)
     assert bayes_floor(cfg) == pytest.approx(whole[0], rel=1e-12)
     np.testing.assert_array_equal(bayes_nats(rows, cfg), whole[1])
