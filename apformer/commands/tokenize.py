@@ -97,7 +97,7 @@ def _check(args: Tokenize) -> None:
     if "train" in flags:
         if "tokenizer" in flags:
             raise UserError(f"--train makes a new tokenizer: drop {args.tokenizer}, or --train")
-        if "out" not in flags:
+        if not args.out:
             raise UserError("--out is missing: name the new file, as in `--out tokenizer.json`")
     elif "tokenizer" not in flags:
         raise UserError(f"no tokenizer is named: give its file or folder, as in `{EXAMPLE}`")
