@@ -63,9 +63,7 @@ def truncate_after(path: Path, step: float) -> None:
     if not path.exists():
         return
     remaining = b""
-    with disk_errors(path):
-        lines = path.read_bytes().splitlines()
-    for line in lines:
+    for line in read_bytes(path).splitlines():
         with suppress(ValueError):
             if read_record(line)["step"] <= step:
                 remaining += line + b"\n"

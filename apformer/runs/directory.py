@@ -13,7 +13,6 @@ config.json is written whole or not at all, and metrics.jsonl grows by whole lin
 import errno
 import fcntl
 import os
-import re
 import shutil
 import socket
 import time
@@ -128,8 +127,8 @@ def named(run: str | Path) -> str:
 
 
 def saved(path: Path) -> bool:
-    """Return whether a run has a checkpoint, be it damaged."""
-    return any(re.fullmatch(r"[0-9]+(\.corrupt)?", entry.name) for entry in path.glob("checkpoints/*"))
+    """Return whether a run has a checkpoint, be it damaged. Raises UserError as `selection.steps` does."""
+    return bool(selection.steps(path / "checkpoints")) or any(path.glob("checkpoints/[0-9]*.corrupt"))
 
 
 def recorded(path: Path, key: str, kind: type = dict) -> Any:

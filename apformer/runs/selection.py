@@ -7,6 +7,7 @@
 A checkpoint that was saved at a stop is temporary: training continues from it, but it is never the model of the run.
 """
 
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -64,20 +65,26 @@ def sealed(facts: Facts) -> dict[str, Any]:
 
 def read_facts(path: Path) -> Facts:
     """Return the facts of the checkpoint at a path. Raises Damaged unless they are as they were written."""
-    file, kinds = file_of(path), {field.name: field.type for field in fields(Facts)}
-    with suppress(ValueError):
-        with disk_errors(path, "read"):
-            saved = parse_json(file.read_bytes() if file.exists() else b"")
-        given = saved.pop("sha256", None) if has(saved, kinds) else None
-        if given and given == with_digest(saved)["sha256"] and saved["step"] == int(path.name):
-            if all(score is None or type(score) is float for score in saved["scores"]):
-                return Facts(**{name: saved[name] for name in kinds})
+    kinds = {field.name: field.type for field in fields(Facts)}
+    with disk_errors(path, "read"):
+        file = file_of(path)
+        with suppress(ValueError):
+            saved = parse_json(file.read_bytes() if file.is_file() else b"")
+            if has(saved, kinds | {"sha256": str}) and saved.pop("sha256") == with_digest(saved)["sha256"]:
+                numbers = all(score is None or type(score) is float for score in saved["scores"])
+                if numbers and saved["step"] == int(path.name):
+                    return Facts(**{name: saved[name] for name in kinds})
     raise Damaged(f"{file.name} is not as it was written")
 
 
 def steps(folder: Path) -> list[int]:
-    """Return the steps of the checkpoints in a folder, ascending, damaged ones included."""
-    return sorted(int(path.name) for path in folder.glob("[0-9]*") if re.fullmatch("0|[1-9][0-9]*", path.name))
+    """Return the steps of the checkpoints in a folder, ascending, damaged ones included.
+
+    Raises UserError(DISK) for a folder that cannot be read: without this, a run would seem to have no checkpoint.
+    """
+    with disk_errors(folder, "read"):
+        names = os.listdir(folder) if folder.exists() else []
+        return sorted(int(name) for name in names if re.fullmatch("0|[1-9][0-9]*", name))
 
 
 def refuse(path: Path, damage: Damaged) -> NoReturn:
