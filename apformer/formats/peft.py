@@ -105,7 +105,7 @@ def save(
         "rank_pattern": rank_pattern,
         "alpha_pattern": {module: alpha * total / rank for module, total in rank_pattern.items()},
     }
-    safetensors.write(folder / WEIGHTS, tensors, {"format": "pt", DIGEST: gpt2.digest(params, cfg)})
+    safetensors.write(folder / WEIGHTS, tensors, {DIGEST: gpt2.digest(params, cfg)})
     files.write_json(folder / CONFIG, config)
 
 

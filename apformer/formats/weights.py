@@ -1,4 +1,4 @@
-"""Save a trained model as one file of named parameters, with architecture and Config as JSON in the metadata."""
+"""Save a trained model as one file of named parameters, with Config and architecture as JSON in the metadata."""
 
 import dataclasses
 import json
@@ -14,5 +14,6 @@ def write_safetensors(path: str | Path, architecture: str, params: Any, cfg: Any
 
     architecture: name of the architecture of cfg, such as "model".
     """
-    metadata = {"format": "apformer", "architecture": architecture, "config": json.dumps(dataclasses.asdict(cfg))}
-    safetensors.write(path, named(params), metadata)
+    config = dataclasses.asdict(cfg) | {"architecture": architecture}
+    # One entry, since the library writes several in any order, and equal models would give different files.
+    safetensors.write(path, named(params), {"config": json.dumps(config)})

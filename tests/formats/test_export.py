@@ -50,8 +50,8 @@ def test_safetensors_gives_every_parameter_back(tmp_path, random_params, cfg):
     params = random_params(cfg)
     weights.write_safetensors(tmp_path / "model", architecture_of(cfg), params, cfg)
     with safetensors.safe_open(tmp_path / "model", framework="numpy") as file:
-        described = file.metadata()
-        assert model_from(described["architecture"], json.loads(described["config"])) == cfg
+        config = json.loads(file.metadata()["config"])
+        assert model_from(config.pop("architecture"), config) == cfg
         assert {*file.keys()} == {name.replace("/", ".") for name in names(params)}
         for name, leaf in weights.named(params).items():
             np.testing.assert_array_equal(file.get_tensor(name), leaf)
