@@ -141,13 +141,16 @@ def test_what_is_missing_from_a_run_is_said(tmp_path):
     with refused(USAGE, r"holds no run \(no config.json\)"):
         directory.find(tmp_path)
     files.write_json(tmp_path / "config.json", {})
-    (tmp_path / "checkpoints" / "5.tmp").mkdir(parents=True)
-    again = f"`apformer resume {tmp_path}` begins it anew"
-    with refused(CHECKPOINT, f"{tmp_path} holds no checkpoint: if it is a run, {again}"):
+    checkpoints = tmp_path / "checkpoints"
+    checkpoints.mkdir()
+    with refused(CHECKPOINT, f"holds no checkpoint: if it is a run, `apformer resume {tmp_path}` begins it anew"):
         directory.find(tmp_path)
-    assert directory.find_begun(tmp_path) == tmp_path
-    (tmp_path / "checkpoints" / "5.corrupt").mkdir()  # there was one: what is left of it is not to be trained over
+    (checkpoints / "5.corrupt").mkdir()  # there was one: what is left of it is not to be trained over
     assert directory.find(tmp_path) == tmp_path
+    shutil.rmtree(checkpoints)
+    checkpoints.touch()  # which cannot be read as a folder: that there was none is not known
+    with refused(DISK, "cannot read"):
+        directory.find(tmp_path)
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
