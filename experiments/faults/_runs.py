@@ -90,12 +90,8 @@ class Server:
         return self.outcome(**(self._run_fresh(request, signals) if fresh else self._send(request, fork)))
 
     def resume(self, folder, run, keep=1, **how):
-        """Resume a run as if its process had been killed over a minute ago: return the Outcome.
-
-        `apformer` keeps younger temporary files, since they may belong to another process. how: arguments of `run`.
-        """
-        for torn in run.rglob(".*.tmp"):
-            os.utime(torn, (0, 0))
+        """Resume a run as if its process had ended over a minute ago: return the Outcome. how: arguments of `run`."""
+        age(run)
         return self.run(resume_args(folder, run, keep), **how)
 
     def request(self, args, fork=False, signals=(), fault=None, clock=0.0, streams=True):
@@ -210,6 +206,12 @@ def record_failure(faults, sentence, case, outcome=None):
     details = "" if outcome is None else f"; exit {outcome.code}\n{outcome.out[-1500:]}\n{outcome.err[-3000:]}"
     progress.write(f"{sentence}: {case}{details}")
     faults.append(sentence)
+
+
+def age(run):
+    """Make the temporary files of a run old: `apformer` keeps those of the last minute, which may be in use."""
+    for torn in run.rglob(".*.tmp"):
+        os.utime(torn, (0, 0))
 
 
 def sentence_of(outcome, program="apformer"):

@@ -80,6 +80,7 @@ def _stop(server, seed, folder, expected, times):
     completed = done.code in ({code, 6} if way == "closed out" else {code, 0} if way.startswith("closed") else {code})
     if not (stopped and explained or completed) or "Traceback" in done.err:
         _runs.record_failure(faults, "unsaid", case, done)
+    _runs.age(run)
     resumed = server.run(_resume_args(folder, kind, run), fork=False)
     at, newest = _runs.resumed_at(resumed), max(done.saved, default=0)
     if kind in ("train", "words", "finetune") and newest and (at is None or at < newest):
