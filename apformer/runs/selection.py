@@ -68,12 +68,13 @@ def read_facts(path: Path) -> Facts:
     kinds = {field.name: field.type for field in fields(Facts)}
     with disk_errors(path, "read"):
         file = file_of(path)
-        with suppress(ValueError):
-            saved = parse_json(file.read_bytes() if file.is_file() else b"")
-            if has(saved, kinds | {"sha256": str}) and saved.pop("sha256") == with_digest(saved)["sha256"]:
-                numbers = all(score is None or type(score) is float for score in saved["scores"])
-                if numbers and saved["step"] == int(path.name):
-                    return Facts(**{name: saved[name] for name in kinds})
+        content = file.read_bytes() if file.is_file() else b""
+    with suppress(ValueError):
+        saved = parse_json(content)
+        if has(saved, kinds | {"sha256": str}) and saved.pop("sha256") == with_digest(saved)["sha256"]:
+            numbers = all(score is None or type(score) is float for score in saved["scores"])
+            if numbers and saved["step"] == int(path.name):
+                return Facts(**{name: saved[name] for name in kinds})
     raise Damaged(f"{file.name} is not as it was written")
 
 
