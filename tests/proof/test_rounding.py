@@ -199,12 +199,12 @@ def test_no_term_of_the_bounds_is_lost_and_a_small_margin_is_not_proven(cfg):
     weights, (codes, _) = weights_of(cfg, 7), strings()
     right = network.logits(codes, weights, cfg, contexts).argmax(1)
 
-    def ratios(right, weights):
+    def ratios(weights, right=right):
         return rounding.bounded_logits(codes, right, weights, cfg, contexts)[1]
 
-    assert round(ratios(right, weights).sum()) in (8204, 23468)
-    near = weights | {"head.output.bias": weights["head.output.bias"] + 2.0**25}  # whose sums are even in float32
-    assert (ratios(right, near) <= 1).all() and (ratios((right + 1) % 11, weights) <= 0).all()
+    assert round(ratios(weights).sum()) in (8204, 23468)
+    near = weights["head.output.bias"] + 2.0**25  # float32 rounds such sums to multiples of 4
+    assert ratios(weights | {"head.output.bias": near}).max() <= 1 and ratios(weights, (right + 1) % 11).max() <= 0
 
 
 def test_what_may_overflow_or_underflow_is_not_proven():

@@ -143,7 +143,8 @@ def test_what_is_missing_from_a_run_is_said(tmp_path):
     files.write_json(tmp_path / "config.json", {})
     checkpoints = tmp_path / "checkpoints"
     checkpoints.mkdir()
-    with refused(CHECKPOINT, f"holds no checkpoint: if it is a run, `apformer resume {tmp_path}` begins it anew"):
+    again = f"`apformer resume {tmp_path}` begins it anew"
+    with refused(CHECKPOINT, f"{tmp_path} holds no checkpoint: if it is a run, {again}"):
         directory.find(tmp_path)
     (checkpoints / "5.corrupt").mkdir()  # there was one: what is left of it is not to be trained over
     assert directory.find(tmp_path) == tmp_path
