@@ -126,15 +126,21 @@ def last_terms(rows: Progressions, digits: int, terms: int) -> tuple[Progression
     return Progressions(first_B, rows.difference_B, jnp.where(rows.terms_B > 0, fits_B, 0)), before_B
 
 
-def draw_missed(key: jax.Array, rows: Progressions, digits: int, count: int) -> Progressions:
-    """Draw `count` rows of `from_records` with replacement, and extend them as far as they fit. Pure."""
+def draw_missed(key: jax.Array, rows: Progressions, count: int) -> Progressions:
+    """Draw `count` rows of `from_records` with replacement. Pure."""
     index_B = below(key, jnp.maximum((rows.terms_B > 0).sum(), 1), count)
-    first_B, difference_B, terms_B = (jnp.asarray(leaf)[index_B] for leaf in rows)
-    return Progressions(first_B, difference_B, jnp.where(terms_B > 0, fitting(first_B, difference_B, digits), 0))
+    return Progressions(*(jnp.asarray(leaf)[index_B] for leaf in rows))
+
+
+def last_term(batch: Batch, digits: int, weight: int) -> Batch:
+    """Return the batch with `weight` on the characters of the last term of each row, and 0 on all others. Pure."""
+    weights_BT = batch.weights_BT
+    left_BT = jnp.cumsum(weights_BT[:, ::-1], axis=1)[:, ::-1]  # characters from here to the end of the row
+    return batch._replace(weights_BT=jnp.where(left_BT <= digits + 1, weight * weights_BT, 0.0))
 
 
 def replace_last(rows: Any, others: Any, mask_B: np.ndarray) -> Any:
-    """Return rows, pytrees of arrays (B,), whose last ones are replaced by the others where the mask is set. Pure."""
+    """Return rows, pytrees of arrays (B, ...), whose last ones are replaced by the others where mask_B is set. Pure."""
 
     def replaced(leaf_B: jax.Array, other_B: jax.Array) -> jax.Array:
         rest_B, last_B = jnp.split(leaf_B, [len(leaf_B) - len(other_B)])

@@ -143,11 +143,12 @@ def sample(key: jax.Array, settings: Settings, train_rows: TrainRows = FRESH) ->
     step = Step(_encoded(rows, settings, len(ordinary.first_B)), start_B=start_B)
     if sampling.long_rows:
         long = draw(jax.random.fold_in(key, 1), sampling.long_rows, True)
+        batch = crops.predictable(generator.encode_rows(long, cfg.digits, generator.most_terms(cfg)), cfg.digits)
         if missed is not None:
-            again = crops.draw_missed(jax.random.fold_in(key, 2), missed, cfg.digits, -(-sampling.long_rows // 2))
-            long = crops.replace_last(long, again, again.terms_B > 0)
-        most = generator.most_terms(cfg)
-        step = step._replace(long=crops.predictable(generator.encode_rows(long, cfg.digits, most), cfg.digits))
+            again = crops.draw_missed(jax.random.fold_in(key, 2), missed, -(-sampling.long_rows // 2))
+            others = generator.encode_rows(again, cfg.digits, generator.most_terms(cfg))
+            batch = crops.replace_last(batch, crops.last_term(others, cfg.digits, terms), again.terms_B[:, None] > 0)
+        step = step._replace(long=batch)
     if not sampling.prefix_rows:
         return step
     if sampling.prefix_loss == "alone":
