@@ -39,8 +39,8 @@ def test_a_crop_ends_where_its_terms_leave_the_digits_and_has_the_place_of_its_c
         [10, 3, 4, 3],
         [0, 0, 0, 0],
     ]
-    for row in np.array(crops.draw_missed(jax.random.key(2), missed, 8)).T.tolist():
-        assert row in [[95, 2, 3], [8, -4, 3], [7, 0, 3], [1, 3, 7]]
+    rows_BN = np.array(crops.draw_missed(jax.random.key(2), missed, 8)).T
+    assert set(map(tuple, rows_BN)) <= {(first, by, given + 1) for first, by, given in contexts}
     assert not crops.draw_missed(jax.random.key(2), crops.from_records([], 5), 8).terms_B.any()
 
 
@@ -58,12 +58,10 @@ def test_they_are_the_last_candidates_and_change_no_other_row():
     changed_B = (tokens_BT != np.asarray(before.rows.tokens_BT)).any(1)
     last = len(tokens_BT) - 4
     assert changed_B.nonzero()[0].tolist() == [last, last + 1]
-    expected = training.generator.encode_rows(Progressions(*np.int32([[471, 127], [44, 8], [4, 4]])), 3, 4)
     assert after.start_B[changed_B].tolist() == [0, 12]
     place = {"471 515 559": 11, "103 111 119": 23}[decode(after.long.tokens_BT[0, :11])]
-    np.testing.assert_array_equal(after.long.weights_BT[0].nonzero()[0], place + np.arange(4))
-    assert set(np.array(after.long.weights_BT[0])) == {0, 4}
-    np.testing.assert_array_equal(tokens_BT[changed_B], expected.tokens_BT)
+    assert after.long.weights_BT[0, place : place + 4].tolist() == 4 * [4] and after.long.weights_BT.sum() == 16
+    assert [*map(decode, tokens_BT[changed_B])] == ["471 515 559 603", "127 135 143 151"]
     np.testing.assert_array_equal(weights_BT[changed_B], 2 * [7 * [0] + 8 * [1]])
     np.testing.assert_array_equal(after.prefixes.tokens_BT, before.prefixes.tokens_BT)
 
