@@ -57,7 +57,7 @@ def sketch(digits: int = 3) -> Settings:
     long rows are learned late. Embeddings begin with standard deviation 1: smaller ones, beside positions of about
     that size, are learned more slowly.
     """
-    training = Training(steps=3000, until="certified", batch_size=64, save_every=500, ema=0.99)
+    training = Training(steps=4000, until="certified", batch_size=64, save_every=250, ema=0.99)
     architecture = model.Config(n_layers=4, embedding_std=1.0)
     options = Options(
         crop_terms=12, hard_fraction=0.875, mined_per_hard=3, prefix_rows=32, long_rows=4, own_positions=True
