@@ -132,7 +132,7 @@ def draw_missed(key: jax.Array, rows: Progressions, count: int) -> Progressions:
     return Progressions(*(jnp.asarray(leaf)[index_B] for leaf in rows))
 
 
-def last_term(batch: Batch, digits: int, weight: int) -> Batch:
+def only_last_term(batch: Batch, digits: int, weight: int) -> Batch:
     """Return the batch with `weight` on the characters of the last term of each row, and 0 on all others. Pure."""
     weights_BT = batch.weights_BT
     left_BT = jnp.cumsum(weights_BT[:, ::-1], axis=1)[:, ::-1]  # characters from here to the end of the row

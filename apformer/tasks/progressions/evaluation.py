@@ -39,7 +39,7 @@ from apformer.tokenizers.digits import VOCABULARY, decode
 SURE = 0.1  # margin of logits; far more than rounding, which is about 1e-5
 MODES = {"teacher_forced": "teacher-forced", "free_running": "free-running"}
 EXAMPLES = 200  # most wrong terms in evaluation.json
-BATCH_TOKENS = 12_288  # of a batch, about; with fewer, a CPU waits for its own threads
+BATCH_TOKENS = 12_288  # of a batch, about; a CPU is slower with smaller ones
 AHEAD = "The model reads later tokens, so its loss and its teacher-forced figures are void: make its `apply` causal."
 COMPILATION = 524_288  # cost of one more shape in tokens: between loading a compiled program and compiling one
 

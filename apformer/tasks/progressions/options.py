@@ -25,8 +25,8 @@ class Options:
         long_rows: Number of extra rows per step that are not cropped, for models that read a whole row. Their numbers
             of terms are uniform, then they are extended as far as they fit. Their first two terms have weight 0. Half
             of the candidates of mined rows are then crops of such rows, and a candidate near a round number that does
-            not fit is replaced by the beginning of an ordinary row. After a failed certificate, contexts that it lists
-            replace half of these extra rows; only their next term then has a weight, that of crop_terms terms.
+            not fit is replaced by the beginning of an ordinary row. After a failed certificate, half of the extra rows
+            end with the next term of a context that it lists; only that term has a weight, as much as crop_terms terms.
         own_positions: Crops keep the positions that they have in their rows. Without it every crop begins at position
             0, which makes no difference to models with relative positions.
         position_offset: Largest random start position of a training row, so that later positions are trained too. A row

@@ -142,13 +142,13 @@ def sample(key: jax.Array, settings: Settings, train_rows: TrainRows = FRESH) ->
     start_B = (cfg.digits + 1) * before_B if mined and sampling.own_positions else None
     step = Step(_encoded(rows, settings, len(ordinary.first_B)), start_B=start_B)
     if sampling.long_rows:
-        long = draw(jax.random.fold_in(key, 1), sampling.long_rows, True)
-        batch = crops.predictable(generator.encode_rows(long, cfg.digits, generator.most_terms(cfg)), cfg.digits)
+        encode = partial(generator.encode_rows, digits=cfg.digits, terms=generator.most_terms(cfg))
+        long = crops.predictable(encode(draw(jax.random.fold_in(key, 1), sampling.long_rows, True)), cfg.digits)
         if missed is not None:
             again = crops.draw_missed(jax.random.fold_in(key, 2), missed, -(-sampling.long_rows // 2))
-            others = generator.encode_rows(again, cfg.digits, generator.most_terms(cfg))
-            batch = crops.replace_last(batch, crops.last_term(others, cfg.digits, terms), again.terms_B[:, None] > 0)
-        step = step._replace(long=batch)
+            others = crops.only_last_term(encode(again), cfg.digits, terms)
+            long = crops.replace_last(long, others, again.terms_B[:, None] > 0)
+        step = step._replace(long=long)
     if not sampling.prefix_rows:
         return step
     if sampling.prefix_loss == "alone":
